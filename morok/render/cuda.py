@@ -45,12 +45,28 @@ MANY_READ = 256  # bytes that it reads before, between or after loops
 READERS = 512  # such threads of a multiprocessor
 
 
+# In a graph the blocks of the next kernel may be there before this one has ended: they wait here, before they
+# touch any memory; hints of what they will read touch none. Elsewhere nothing happens.
+EARLY = (
+    "#if __CUDA_ARCH__ >= 900",
+    '  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");',
+    "#endif",
+)
+WAIT = (
+    "#if __CUDA_ARCH__ >= 900",
+    '  asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "#endif",
+)
+
+
 class _Kernel(Writer):
     """One kernel on its way to text, instruction by instruction."""
 
     def write(self) -> None:
         self.added_to = products_added(self.instructions)
         self.turns = written_out(self.instructions)
+        self.hints = sum(n.op is Ops.PREFETCH for n in self.instructions)
+        self.lines += [] if self.hints else WAIT
         for node in self.instructions:
             self.starts.append(len(self.lines))
             if node.op not in (Ops.CONST, Ops.VCONST):
@@ -110,7 +126,12 @@ class _Kernel(Writer):
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
         elif op is Ops.PREFETCH:
-            pass
+            memory, where = self.addresses[node.src[0]]
+            gate = f"if ({self.scalar(node.src[0].src[2])}) " if len(node.src[0].src) > 2 else ""
+            self.put(f'{gate}asm volatile("prefetch.global.L2 [%0];" :: "l"({memory} + {where}));')
+            self.hints -= 1
+            if not self.hints:
+                self.lines += WAIT
         elif op in UNITS:
             UNITS[op](self, node)
         elif op in cuda_mbarriers.WARP_ROLE_OPS:
@@ -352,16 +373,6 @@ def _shared(writer: _Kernel) -> tuple[int, list[str]]:
         kind = type_name(dtype.elem)
         lines.append(f"  {kind}* const {name} = ({kind}*)(shared + {offset});")
     return 0 if static else total, lines
-
-
-# In a graph the blocks of the next kernel may be there before this one has ended: they wait here, before they
-# touch any memory. Elsewhere nothing happens.
-EARLY = (
-    "#if __CUDA_ARCH__ >= 900",
-    '  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");',
-    '  asm volatile("griddepcontrol.wait;" ::: "memory");',
-    "#endif",
-)
 
 
 def _text(

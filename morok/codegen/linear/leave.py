@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+from morok.codegen.linear.ask_early import ask_early
 from morok.dtype import AddrSpace, PtrDType, void
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
@@ -43,7 +44,8 @@ def leave_early(instructions: list[UOp]) -> list[UOp]:
     opened = make(Ops.IF, void, (gate,))
     closed = make(Ops.ENDIF, void, (opened,))
     inside = [n for n in rest if n not in needed and n is not opened and n is not closed]
-    return [*instructions[: at + 1], *first, opened, *inside, closed]
+    ahead, inside = ask_early(instructions[:at], first, gate, inside)
+    return [*ahead, instructions[at], opened, *inside, closed]
 
 
 def _depth(instructions: list[UOp]) -> int:
