@@ -66,6 +66,7 @@ class Machine:
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     matrix_units: tuple[MatrixUnit, ...] = ()
     word_units: tuple[MatrixUnit, ...] = ()  # that multiply four bytes of a word at once, as DOT4 does
+    fused_units: tuple[MatrixUnit, ...] = ()  # tiles of fused products, for chains of products alone
     tile_units: tuple[TileUnit, ...] = ()  # that a core feeds from memory
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
     cluster: int = 1  # blocks that share tiles: each can write into the shared memory of the others

@@ -100,7 +100,7 @@ def _added(total: UOp, scale: UOp, value: UOp) -> UOp:
     if unit.op is Ops.WMMA and isinstance(unit.arg, MatrixUnit):
         total = alu(Ops.MUL, total, scale)
         steps = [pick_lanes(value, [o * parts + p for o in range(outputs)]) for p in range(parts)]
-        if unit.arg.shared:
+        if unit.arg.in_flight:
             return add_chained_products(total, steps)
         for step in steps:
             total = accumulate(Ops.ADD, total, step, True)

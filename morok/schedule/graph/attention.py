@@ -22,8 +22,11 @@ from morok.ir.memory import device_of, own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
+from morok.machine.machine import Machine
+from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import STORED
-from morok.schedule.graph.chain import chain_of, is_narrow
+from morok.schedule.graph.chain import chain_of, input_type, is_narrow, others_of
+from morok.schedule.graph.fused_chain import FusedRows
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
 
@@ -46,6 +49,7 @@ class Attention:
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
     family: object = None  # those that must all be computed so, or none of them
     memory: frozenset[UOp] = frozenset()  # what a mask or a bias is made of, and is reduced itself
+    priced: Machine | None = None  # on which it must be the faster way, where there are no units for it
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -59,41 +63,52 @@ def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def attentions(order: Sequence[UOp]) -> list[Attention]:
     """What may be computed in passing, from one product to another."""
-    tops = able_tops(order)
+    tops = able_machines(order)
     users = users_of(order) if tops else {}
     found = [_between(scores, users) for top in tops if (scores := scores_below(top)) is not None]
+    for top, machine in tops.items():
+        if machine.fused_units and (scores := scores_below(top, is_exact_product)) is not None:
+            found.append(_between(scores, users, is_exact_product, machine))
     return [a for a in found if a is not None]
 
 
 def able_tops(order: Sequence[UOp]) -> list[UOp]:
     """Maxima on devices that compute chains of products."""
+    return list(able_machines(order))
+
+
+def able_machines(order: Sequence[UOp]) -> dict[UOp, Machine]:
+    """The same, with what they are computed on."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
-        return []
+        return {}
     able = {d for n in order if n.op is Ops.PARAM and machine_of(d := own_device(n)).attention is not None}
     if not able:
-        return []
+        return {}
     devices: dict[UOp, str] = {}
     for node in order:
         devices[node] = device_of(node, devices)
-    return [top for top in tops if devices[top] in able]
+    return {top: machine_of(devices[top]) for top in tops if devices[top] in able}
 
 
-def scores_below(top: UOp) -> UOp | None:
+def scores_below(top: UOp, is_one: Callable[[UOp], bool] | None = None) -> UOp | None:
     """The product that a maximum goes over, if it is the only one; what else is reduced belongs to a mask."""
-    below = [n for n in toposort(top.src[0], stop=_ends) if is_product(n)]
+    below = list(filter(is_one or is_product, toposort(top.src[0], stop=_ends)))
     return below[0] if len(below) == 1 else None
 
 
-def _between(scores: UOp, users: Users) -> Attention | None:
+def _between(
+    scores: UOp, users: Users, is_one: Callable[[UOp], bool] | None = None, machine: Machine | None = None
+) -> Attention | None:
     """From a product up to the one that uses all of it; None where others use it."""
+    is_one = is_one or is_product
     region = {scores}
     results: set[UOp] = set()
     front = [scores]
     while front:
         node = front.pop()
         for user in users.get(node, ()):
-            if is_product(user):
+            if is_one(user):
                 results.add(user)
             elif not is_computed(user):
                 return None  # somebody else wants it as memory
@@ -103,15 +118,15 @@ def _between(scores: UOp, users: Users) -> Attention | None:
     if len(results) != 1 or len(region) > MOST_NODES:
         return None
     (result,) = results
-    inner = [n for n in region if not _is_factored(n, users)]
+    inner = [n for n in region if not _is_factored(n, users, is_one)]
     memory, above = reduced_beside([n for n in inner if n is not scores], region)
     between = frozenset(region | beside(inner, region) | above)
-    return Attention(result, between, end_of(result, users), memory=memory)
+    return Attention(result, between, end_of(result, users), memory=memory, priced=machine)
 
 
-def _is_factored(node: UOp, users: Users) -> bool:
+def _is_factored(node: UOp, users: Users, is_one: Callable[[UOp], bool]) -> bool:
     """Whether a node is the product under a sum of products."""
-    return node.op is Ops.MUL and all(map(is_product, users.get(node, ())))
+    return node.op is Ops.MUL and all(map(is_one, users.get(node, ())))
 
 
 def beside(nodes: Iterable[UOp], region: Collection[UOp]) -> set[UOp]:
@@ -173,10 +188,20 @@ def is_product(node: UOp) -> bool:
     return node.dtype is float32 and value.op is Ops.MUL and all(is_narrow(_unmoved(s)) for s in value.src)
 
 
-def is_chain(nodes: Iterable[UOp]) -> bool:
+def is_exact_product(node: UOp) -> bool:
+    """A contraction in float32, which has no unit that is as exact."""
+    if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or node.src[0].op is not Ops.MUL:
+        return False
+    found = contraction_at(node) if node.dtype is float32 else None
+    return found is not None and found.inputs is float32
+
+
+def is_chain(nodes: Iterable[UOp], exact: bool = False) -> bool:
     """Whether a kernel of these nodes has two products with a maximum: it runs alone."""
     found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
-    return sum(map(is_product, found)) > 1 and any(n.arg[0] is Ops.MAX for n in found)
+    if all(n.arg[0] is not Ops.MAX for n in found):
+        return False
+    return sum(map(is_product, found)) > 1 or (exact and sum(map(is_exact_product, found)) > 1)
 
 
 def statistics_of(nodes: Iterable[UOp]) -> UOp | None:
@@ -219,22 +244,26 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
-    return is_kernel(value, kept)
+    return is_kernel(value, kept, found.priced)
 
 
-def is_kernel(value: UOp, kept: Collection[UOp]) -> bool:
+def is_kernel(value: UOp, kept: Collection[UOp], priced: Machine | None = None) -> bool:
     """Whether the kernel of a value is such a chain, where these nodes are kept in memory."""
 
     def is_leaf(node: UOp) -> bool:
         return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
 
-    return is_chained(value, is_leaf)
+    return is_chained(value, is_leaf, priced)
 
 
-def is_chained(value: UOp, is_leaf: Callable[[UOp], bool]) -> bool:
-    """Whether units can compute a value as a chain, if these leaves are memory."""
+def is_chained(value: UOp, is_leaf: Callable[[UOp], bool], priced: Machine | None = None) -> bool:
+    """Whether units can compute a value as a chain, if these leaves are memory; or fused products, where that
+    is the faster way."""
     kernel = on_memory(value, is_leaf)
-    return kernel is not None and _answers.about(kernel, _in_registers)
+    if kernel is None:
+        return False
+    key = None if priced is None else priced.key
+    return _answers.about(kernel, lambda ast: _in_registers(ast, priced), key)
 
 
 def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
@@ -261,8 +290,11 @@ def is_made_up(node: UOp) -> bool:
     return node.op is Ops.COPY and not any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
 
 
-def _in_registers(ast: UOp) -> bool:
+def _in_registers(ast: UOp, priced: Machine | None) -> bool:
     """Whether a kernel is lowered to a chain of products whose scores and results fit registers."""
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
-    return chain_of(ast) is not None
+    chain = chain_of(ast)
+    if chain is None or (input_type(chain.firsts[0].src[0].src[0]) is float32) != (priced is not None):
+        return False
+    return priced is None or FusedRows(chain, others_of(ast, chain)).is_faster(priced)

@@ -108,7 +108,7 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     sizes = known_shape(write.target)
     inside = toposort(write.value, stop=_is_made)
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
-    chained = is_chain(inside)
+    chained = is_chain(inside, bool(machine_of(write.device).fused_units))
     alone = write.places is not None or 0 in sizes or runs or chained
     code = sum(code_of(n.op) for n in inside if n.op.is_alu)
     found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)

@@ -1,0 +1,125 @@
+"""Tiles of chains of products in float32, which have no matrix unit: a warp computes them by fused products.
+
+A lane has eight rows of every 8th, 16th or 32nd column, so a warp has 32, 16 or 8 rows: the wider a row of the
+result, the fewer of them have room. Rows of all operands are whole panels in shared memory, filled up by zeros.
+What a tile takes is counted in fused products of a warp, which a multiprocessor starts four of in a clock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morok.ir.bounds import vmax
+from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MatrixUnit
+from morok.ir.node import UOp
+from morok.machine.grid_time import Problem, product_clocks
+from morok.machine.machine import Machine
+from morok.machine.rates import Attention
+from morok.schedule.graph.chain import Chain, fused_registers, panels
+
+SCHEDULERS = 4  # of a multiprocessor
+OTHER_REGISTERS = 60
+
+
+class Tile(NamedTuple):
+    """A block: rows of q for each of its warps or warp groups, how many these are, keys of a step, and
+    tiles of k and v: one is read, others are under way."""
+
+    unit: MatrixUnit
+    rows: int
+    teams: int
+    keys: int
+    depth: int
+
+
+
+def trips(r: UOp) -> int:
+    """The most steps of a loop."""
+    return max(1, int(vmax(r.src[0])))
+
+
+class FusedRows:
+    """The products of a chain in float32, and what they cost."""
+
+    def __init__(self, chain: Chain, others: int) -> None:
+        self.chain = chain
+        self.others = others
+        self.widths = [panels(trips(r)) for r in chain.inner]
+        self.columns = 0 if chain.columns is None else panels(trips(chain.columns))
+        self.rows, self.keys = trips(chain.rows), trips(chain.steps)
+
+    def tiles(self, machine: Machine) -> list[Tile]:
+        """Tiles that fit, the fastest first."""
+        rates = machine.attention
+        if rates is None:
+            return []
+        found = [
+            Tile(unit, unit.m, warps, keys, depth)
+            for unit in machine.fused_units
+            if "a" in unit.shared
+            for warps in rates.fused_warps
+            for keys in rates.fused_keys
+            for depth in (2, 1)
+        ]
+        found = [
+            t
+            for t in found
+            if self.registers(t) <= rates.fused_registers and self.shared(t) <= machine.local_bytes
+        ]
+        return sorted(found, key=lambda t: self.time(t, machine, rates))
+
+    def registers(self, tile: Tile) -> int:
+        """What a thread holds."""
+        return fused_registers(self.chain, tile.rows, tile.keys)
+
+    def shared(self, tile: Tile) -> int:
+        """Bytes of shared memory: rows, keys and values, and what warps hand around."""
+        wide, results = sum(self.widths), self.columns * len(self.chain.seconds)
+        floats = tile.rows * tile.teams * wide + tile.depth * tile.keys * (wide + results)
+        passed = tile.teams * tile.unit.passed if results else 0
+        return 4 * (floats + passed)
+
+    def step(self, tile: Tile, rates: Attention) -> float:
+        """Fused products, and what takes as long, of a warp in a step."""
+        across = tile.unit.across
+        scores = tile.keys // across  # of a row, that a lane has
+        results = self.columns * len(self.chain.seconds)
+        products = FUSED_ROWS * (scores * sum(self.widths) + results // across * tile.keys)
+        vectors = sum(self.widths) // 4 * (FUSED_ROWS + scores)
+        vectors += tile.keys * (2 + results // FUSED_SIDE) if results else 0
+        return products + rates.fused_read * vectors + rates.fused_score * FUSED_ROWS * scores
+
+    def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
+        """Clocks, as blocks come to lie on multiprocessors."""
+        cores = max(1, machine.cores)
+        held = self.registers(tile) + OTHER_REGISTERS
+        room = min(
+            machine.local_bytes // self.shared(tile), machine.register_file // (32 * tile.teams * held)
+        )
+        blocks = self.others * -(-self.rows // (tile.rows * tile.teams))
+        rounds = -(-blocks // cores)
+        warps = min(max(1, room), rounds) * tile.teams
+        busy = min(1.0, warps / rates.fused_busy) ** 0.5 * (1.0 if tile.depth > 1 else 0.95)
+        steps = -(-self.keys // tile.keys)
+        work = rounds * tile.teams * steps * self.step(tile, rates)
+        return work / (SCHEDULERS * rates.fused_rate * busy)
+
+    def is_faster(self, machine: Machine) -> bool:
+        """Whether one kernel is faster than products with their scores in memory."""
+        rates, grid = machine.attention, machine.grid
+        if rates is None or grid is None or machine.products is None:
+            return False
+        found = self.tiles(machine)
+        if not found:
+            return False
+        apart = sum(self._product(self.keys, width, machine) for width in self.widths)
+        apart += len(self.chain.seconds) * self._product(self.columns, self.keys, machine)
+        nbytes = 4.0 * self.others * self.rows * self.keys * len(self.chain.firsts) * rates.score_moves
+        apart += nbytes / (grid.memory * max(1, machine.cores)) + 2 * grid.launch
+        return self.time(found[0], machine, rates) <= apart
+
+    def _product(self, columns: int, steps: int, machine: Machine) -> float:
+        """The clocks of a product of its own."""
+        dtype = self.chain.firsts[0].dtype
+        asked = Problem(self.rows, max(1, columns), self.others, steps, 4, 0.0, 4, 0)
+        return product_clocks(asked, dtype, dtype, machine)
