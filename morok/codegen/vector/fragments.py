@@ -107,7 +107,7 @@ def _digits(bits: tuple[str, ...], loops: tuple[UOp, ...], place: UOp) -> dict[U
 
 def is_chained(loops: Loops) -> bool:
     """Whether the left operand is made of another unit's result, in the registers where that lies."""
-    return len(loops.steps) > 1
+    return len(loops.steps) > 1 or loops.steps[0].arg[1] is AxisKind.WARP
 
 
 def gathered(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, number: int) -> UOp:
