@@ -7,18 +7,24 @@ What a tile takes is counted in fused products of a warp, which a multiprocessor
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from morok.ir.bounds import vmax
 from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MatrixUnit
-from morok.ir.node import UOp
+from morok.ir.node import UOp, alu, const, toposort
+from morok.ir.ops import Ops
 from morok.machine.grid_time import Problem, product_clocks
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
+from morok.rewrite.engine import substitute
 from morok.schedule.graph.chain import Chain, fused_registers, panels
+from morok.symbolic.sets import simplify
 
 SCHEDULERS = 4  # of a multiprocessor
 OTHER_REGISTERS = 60
+SAMPLES = 16  # positions along rows and keys at which a mask is looked at
+WORTH = 1.25  # of the time, that no memory as large as the square of the length is needed
 
 
 class Tile(NamedTuple):
@@ -32,10 +38,40 @@ class Tile(NamedTuple):
     depth: int
 
 
-
 def trips(r: UOp) -> int:
     """The most steps of a loop."""
     return max(1, int(vmax(r.src[0])))
+
+
+def visible(chain: Chain) -> float:
+    """The part of the scores that a mask made of positions shows, by a sample: tiles of others are skipped."""
+    if chain.weighted is None:
+        return 1.0
+    found = [
+        n.src[0] if n.src[2].op is Ops.CONST else alu(Ops.NOT, n.src[0])
+        for n in toposort(chain.weighted.power.scores)
+        if n.op is Ops.WHERE and any(s.op is Ops.CONST and s.arg == -math.inf for s in n.src[1:])
+    ]
+    masks = [mask for mask in found if _is_of_positions(mask, chain)]
+    seen = 0
+    for i in range(SAMPLES):
+        for j in range(SAMPLES):
+            at = {
+                r: const(r.dtype, n * (trips(r) - 1) // (SAMPLES - 1))
+                for r, n in ((chain.rows, i), (chain.steps, j))
+            }
+            seen += not any(_fails(substitute(mask, at)) for mask in masks)
+    return max(seen, SAMPLES) / SAMPLES**2
+
+
+def _is_of_positions(mask: UOp, chain: Chain) -> bool:
+    nodes = toposort(mask)
+    return chain.steps in nodes and not any(n.op in (Ops.INDEX, Ops.REDUCE) for n in nodes)
+
+
+def _fails(condition: UOp) -> bool:
+    known = simplify(condition)
+    return known.op is Ops.CONST and not known.arg
 
 
 class FusedRows:
@@ -116,7 +152,7 @@ class FusedRows:
         apart += len(self.chain.seconds) * self._product(self.columns, self.keys, machine)
         nbytes = 4.0 * self.others * self.rows * self.keys * len(self.chain.firsts) * rates.score_moves
         apart += nbytes / (grid.memory * max(1, machine.cores)) + 2 * grid.launch
-        return self.time(found[0], machine, rates) <= apart
+        return self.time(found[0], machine, rates) * visible(self.chain) <= apart * WORTH
 
     def _product(self, columns: int, steps: int, machine: Machine) -> float:
         """The clocks of a product of its own."""
