@@ -249,9 +249,9 @@ def _fused_units(columns: int) -> tuple[MatrixUnit, MatrixUnit]:
     lane, and so many lanes side by side along the columns.
 
     The first one reads both operands out of shared tiles. Where these lie along the steps, neighbouring lanes
-    have neighbouring columns, whose rows of a tile are in different banks. The other one takes on its left the
-    results of the first as they lie, hands them around through memory of the warp, and reads tiles that lie
-    along the columns, of which a lane has neighbours.
+    have neighbouring columns, whose rows of a tile are in different banks. The other one takes on its left
+    the results of the first as they lie, hands them around through memory of the warp, and reads tiles that
+    lie along the columns, of which a lane has neighbours.
     """
     lanes, wide = columns.bit_length() - 1, FUSED_SIDE.bit_length() - 1
     along = tuple(f"l{i}" for i in range(lanes))

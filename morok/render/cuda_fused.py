@@ -32,7 +32,9 @@ def write_fused(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     names = [writer.fresh() for _ in range(node.dtype.lanes)]
     writer.put(f"float {', '.join(names)};")
     writer.put("{")
-    writer.put(f"  const int lane = {THREAD} % 32, row = lane / {unit.across}, column = lane % {unit.across};")
+    writer.put(
+        f"  const int lane = {THREAD} % 32, row = lane / {unit.across}, column = lane % {unit.across};"
+    )
     right = ", ".join(writer.scalar(b) for b in others)
     writer.put(f"  const float* const right[] = {{{right}}};")
     writer.put(f"  float x[{len(names)}] = {{{', '.join(writer.lanes(node.src[2]))}}};")
@@ -90,10 +92,8 @@ def _four_steps(target: str, panel: str, outer: str, turned: bool, chunk: str) -
     """Four steps of a row or a column: a vector, where tiles lie along the steps."""
     if not turned:
         return [f"    read4({target}, {panel} + {_place(outer, 's')});"]
-    return [
-        "    #pragma unroll",
-        f"    for (int e = 0; e < 4; ++e) {target}[e] = {panel}[{_place('4 * s + e', chunk)} + (({outer}) & 3)];",
-    ]
+    place = f"{_place('4 * s + e', chunk)} + (({outer}) & 3)"
+    return ["    #pragma unroll", f"    for (int e = 0; e < 4; ++e) {target}[e] = {panel}[{place}];"]
 
 
 def _second(writer: Writer, node: UOp, unit: MatrixUnit) -> list[str]:

@@ -88,7 +88,9 @@ def _copy(line: str) -> str:
     count, part = nbytes[0]
     condition = more.pop() if "@p" in line else "1"
     size = more[0] if part else count
-    return f"if ({condition}) {{ std::memset({target}, 0, {count}); std::memcpy({target}, {source}, {size}); }}"
+    return (
+        f"if ({condition}) {{ std::memset({target}, 0, {count}); std::memcpy({target}, {source}, {size}); }}"
+    )
 
 
 def _in_plain_c(program: Program) -> str:
@@ -119,7 +121,8 @@ def run_on_host(program: Program, arrays: list[Any], folder: Path) -> None:
     start = f"""
 extern "C" void run(void** g) {{
   blockDim = {{{block[0]}, {block[1]}, {block[2]}}};
-  for (int z = 0; z < {grid[2]}; z++) for (int y = 0; y < {grid[1]}; y++) for (int x = 0; x < {grid[0]}; x++) {{
+  for (int z = 0; z < {grid[2]}; z++) for (int y = 0; y < {grid[1]}; y++)
+  for (int x = 0; x < {grid[0]}; x++) {{
     block = std::make_unique<std::barrier<>>({count});
     warps.clear();
     for (int w = 0; w < {count // 32}; w++) warps.push_back(std::make_unique<std::barrier<>>(32));

@@ -66,7 +66,9 @@ def test_one_kernel(rows: int, keys: int, width: int, out: int) -> None:
     close(values(result), reference(*arrays), ERROR)
 
 
-@pytest.mark.parametrize("kind", ["mask", "bias", "scaled", "turned keys", "packed", "joined heads", "shared"])
+@pytest.mark.parametrize(
+    "kind", ["mask", "bias", "scaled", "turned keys", "packed", "joined heads", "shared"]
+)
 def test_what_is_around_the_products(kind: str) -> None:
     (q, k, v), arrays = inputs(*heads(64, 64, 32, 32, 2, 2))
     random = np.random.default_rng(1)
@@ -164,8 +166,8 @@ def test_a_maximum_that_rises_and_scores_that_are_huge() -> None:
     ("rows", "keys", "width", "batch"), [(1, 64, 16, 2), (64, 15, 16, 2), (64, 64, 300, 2), (32, 4096, 64, 1)]
 )
 def test_where_scores_are_memory(rows: int, keys: int, width: int, batch: int) -> None:
-    """Few rows or keys, wide rows, and few blocks with much to do, by their price; but for one short row, which
-    is less work than another launch."""
+    """Few rows or keys, wide rows, and few blocks with much to do, by their price; but for one short row,
+    which is less work than another launch."""
     (q, k, v), arrays = inputs(*heads(rows, keys, width, 16, batch))
     result = q.scaled_dot_product_attention(k, v)
     kernels = kernels_of(result)

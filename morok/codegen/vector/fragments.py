@@ -293,8 +293,8 @@ def _cut_fused(node: UOp, count: int) -> UOp:
         b, *others = (tiles[n].src[1] for n in mine)
         dtype = node.dtype.scalar.vec(width * len(mine))
         wide = make(Ops.WMMA, dtype, (a, b, c, *others), node.arg, node.origin)
-        for place, n in enumerate(mine):
-            parts[n] = swizzle(wide, range(place * width, (place + 1) * width))
+        for at, n in enumerate(mine):
+            parts[n] = swizzle(wide, range(at * width, (at + 1) * width))
     return concat(parts)
 
 

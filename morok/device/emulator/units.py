@@ -97,7 +97,9 @@ def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
         held = np.ascontiguousarray(matrix)
         return held.view(np.int8).reshape(*held.shape, 4).astype(np.int32)
     wide = matrix.astype(storage(unit.output))
-    return (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 and not unit.fused else wide
+    return (
+        (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 and not unit.fused else wide
+    )
 
 
 def _added(run: Threads, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:

@@ -245,7 +245,9 @@ def holds_all(found: Chain, machine: Machine) -> bool:
     results, inner = width * len(found.seconds) // 2, [size_of(r) for r in found.inner]
     dtype = input_type(found.firsts[0].src[0].src[0])
     if dtype is float32:
-        return any(fused_registers(found, u.m, FUSED_SIDE) <= rates.fused_registers for u in machine.fused_units)
+        return any(
+            fused_registers(found, u.m, FUSED_SIDE) <= rates.fused_registers for u in machine.fused_units
+        )
     panel = PANEL // dtype.itemsize
     groups = any(u.shared and u.inputs is dtype for u in machine.matrix_units)
     if groups and not any(n % panel for n in (width, *inner)):

@@ -1,8 +1,9 @@
 """Tiles of chains of products in float32, which have no matrix unit: a warp computes them by fused products.
 
-A lane has eight rows of every 8th, 16th or 32nd column, so a warp has 32, 16 or 8 rows: the wider a row of the
-result, the fewer of them have room. Rows of all operands are whole panels in shared memory, filled up by zeros.
-What a tile takes is counted in fused products of a warp, which a multiprocessor starts four of in a clock.
+A lane has eight rows of every 8th, 16th or 32nd column, so a warp has 32, 16 or 8 rows: the wider a row of
+the result, the fewer of them have room. Rows of all operands are whole panels in shared memory, filled up by
+zeros. What a tile takes is counted in fused products of a warp, of which a multiprocessor starts four in a
+clock.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def trips(r: UOp) -> int:
 
 
 def visible(chain: Chain) -> float:
-    """The part of the scores that a mask made of positions shows, by a sample: tiles of others are skipped."""
+    """The part of the scores that a mask of positions shows, by a sample: tiles of others are skipped."""
     if chain.weighted is None:
         return 1.0
     found = [
@@ -135,7 +136,7 @@ class FusedRows:
         blocks = self.others * -(-self.rows // (tile.rows * tile.teams))
         rounds = -(-blocks // cores)
         warps = min(max(1, room), rounds) * tile.teams
-        busy = min(1.0, warps / rates.fused_busy) ** 0.5 * (1.0 if tile.depth > 1 else 0.95)
+        busy = math.sqrt(min(1.0, warps / rates.fused_busy)) * (1.0 if tile.depth > 1 else 0.95)
         steps = -(-self.keys // tile.keys)
         work = rounds * tile.teams * steps * self.step(tile, rates)
         return work / (SCHEDULERS * rates.fused_rate * busy)
