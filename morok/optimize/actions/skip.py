@@ -186,7 +186,8 @@ def limits(loops: Loops, k: UOp, reads: bool = False) -> Limits | None:
 
 def _uniform(loops: Loops) -> frozenset[UOp]:
     """The loops that a block does not have inside."""
-    return frozenset(r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END)
+    plain = (AxisKind.LOOP, AxisKind.THREAD)
+    return frozenset(r for r in loops.closers if r.arg[1] in plain and loops.closed_by(r) is Ops.END)
 
 
 def _hiding(loops: Loops, k: UOp, reads: bool) -> Iterator[tuple[UOp, bool]]:

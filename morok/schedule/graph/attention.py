@@ -22,7 +22,10 @@ from morok.ir.memory import device_of, own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
+from morok.machine.machine import Machine
+from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import STORED
+from morok.schedule.graph.cached_scores import cached_scores
 from morok.schedule.graph.chain import chain_of, is_narrow
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
@@ -32,8 +35,10 @@ MOST_NODES = 64  # between the products
 MOST_BESIDE = 24  # operations of a mask or a bias
 
 _answers = Answers("schedule.attention")
+_cached = Answers("schedule.cached_scores")
 
 Users = Mapping[UOp, Sequence[UOp]]
+IsProduct = Callable[[UOp], bool]
 
 
 @final
@@ -46,6 +51,7 @@ class Attention:
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
     family: object = None  # those that must all be computed so, or none of them
     memory: frozenset[UOp] = frozenset()  # what a mask or a bias is made of, and is reduced itself
+    in_cache: bool = False  # where a processor keeps the scores of some rows, rather than in registers
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -59,33 +65,46 @@ def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def attentions(order: Sequence[UOp]) -> list[Attention]:
     """What may be computed in passing, from one product to another."""
-    tops = able_tops(order)
-    users = users_of(order) if tops else {}
-    found = [_between(scores, users) for top in tops if (scores := scores_below(top)) is not None]
+    found: list[Attention | None] = []
+    for able, product in ((chains_products, is_product), (caches_scores, is_wide_product)):
+        tops = able_tops(order, able)
+        users = users_of(order) if tops else {}
+        scores = [n for top in tops if (n := scores_below(top, product)) is not None]
+        found += [_between(n, users, product) for n in scores]
     return [a for a in found if a is not None]
 
 
-def able_tops(order: Sequence[UOp]) -> list[UOp]:
+def chains_products(machine: Machine) -> bool:
+    """Whether units compute chains of products."""
+    return machine.attention is not None
+
+
+def caches_scores(machine: Machine) -> bool:
+    """Whether a thread's cache is the place for the scores of some rows."""
+    return machine.scores_in_cache
+
+
+def able_tops(order: Sequence[UOp], able: Callable[[Machine], bool] = chains_products) -> list[UOp]:
     """Maxima on devices that compute chains of products."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
         return []
-    able = {d for n in order if n.op is Ops.PARAM and machine_of(d := own_device(n)).attention is not None}
-    if not able:
+    names = {d for n in order if n.op is Ops.PARAM and able(machine_of(d := own_device(n)))}
+    if not names:
         return []
     devices: dict[UOp, str] = {}
     for node in order:
         devices[node] = device_of(node, devices)
-    return [top for top in tops if devices[top] in able]
+    return [top for top in tops if devices[top] in names]
 
 
-def scores_below(top: UOp) -> UOp | None:
+def scores_below(top: UOp, is_product: IsProduct) -> UOp | None:
     """The product that a maximum goes over, if it is the only one; what else is reduced belongs to a mask."""
     below = [n for n in toposort(top.src[0], stop=_ends) if is_product(n)]
     return below[0] if len(below) == 1 else None
 
 
-def _between(scores: UOp, users: Users) -> Attention | None:
+def _between(scores: UOp, users: Users, is_product: IsProduct) -> Attention | None:
     """From a product up to the one that uses all of it; None where others use it."""
     region = {scores}
     results: set[UOp] = set()
@@ -103,13 +122,14 @@ def _between(scores: UOp, users: Users) -> Attention | None:
     if len(results) != 1 or len(region) > MOST_NODES:
         return None
     (result,) = results
-    inner = [n for n in region if not _is_factored(n, users)]
+    inner = [n for n in region if not _is_factored(n, users, is_product)]
     memory, above = reduced_beside([n for n in inner if n is not scores], region)
     between = frozenset(region | beside(inner, region) | above)
-    return Attention(result, between, end_of(result, users), memory=memory)
+    in_cache = is_product is is_wide_product
+    return Attention(result, between, end_of(result, users), memory=memory, in_cache=in_cache)
 
 
-def _is_factored(node: UOp, users: Users) -> bool:
+def _is_factored(node: UOp, users: Users, is_product: IsProduct) -> bool:
     """Whether a node is the product under a sum of products."""
     return node.op is Ops.MUL and all(map(is_product, users.get(node, ())))
 
@@ -173,6 +193,19 @@ def is_product(node: UOp) -> bool:
     return node.dtype is float32 and value.op is Ops.MUL and all(is_narrow(_unmoved(s)) for s in value.src)
 
 
+def is_wide_product(node: UOp) -> bool:
+    """A sum of products in float32 over one axis, whatever its factors are, that uses them many times over."""
+    if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or len(node.arg[1]) != 1:
+        return False
+    return node.dtype is float32 and node.src[0].op is Ops.MUL and contraction_at(node) is not None
+
+
+def is_cached_chain(nodes: Iterable[UOp]) -> bool:
+    """The same on a processor, whose products are in float32."""
+    found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
+    return any(n.arg[0] is Ops.MAX for n in found) and sum(map(is_wide_product, found)) > 1
+
+
 def is_chain(nodes: Iterable[UOp]) -> bool:
     """Whether a kernel of these nodes has two products with a maximum: it runs alone."""
     found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
@@ -219,16 +252,24 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
-    return is_kernel(value, kept)
+    return _is_cached(value, kept) if found.in_cache else is_kernel(value, kept)
 
 
 def is_kernel(value: UOp, kept: Collection[UOp]) -> bool:
     """Whether the kernel of a value is such a chain, where these nodes are kept in memory."""
 
-    def is_leaf(node: UOp) -> bool:
-        return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
+    return is_chained(value, lambda node: _is_memory(node, value, kept))
 
-    return is_chained(value, is_leaf)
+
+def _is_memory(node: UOp, value: UOp, kept: Collection[UOp]) -> bool:
+    """Whether the kernel of a value reads a node."""
+    return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
+
+
+def _is_cached(value: UOp, kept: Collection[UOp]) -> bool:
+    """Whether the kernel of a value keeps scores in the cache, where these nodes are kept in memory."""
+    kernel = on_memory(value, lambda node: _is_memory(node, value, kept))
+    return kernel is not None and _cached.about(kernel, _in_cache)
 
 
 def is_chained(value: UOp, is_leaf: Callable[[UOp], bool]) -> bool:
@@ -266,3 +307,10 @@ def _in_registers(ast: UOp) -> bool:
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
     return chain_of(ast) is not None
+
+
+def _in_cache(ast: UOp) -> bool:
+    """Whether a kernel is lowered to two products with a softmax between them."""
+    for stage in KERNEL_STAGES:
+        ast = stage.apply(ast, None)
+    return cached_scores(ast) is not None

@@ -59,7 +59,7 @@ def families(order: Sequence[UOp]) -> list[Family]:
     users = users_of(order) if tops else {}
     found: dict[UOp, Family] = {}
     for top in tops:
-        scores = scores_below(top)
+        scores = scores_below(top, is_product)
         family = None if scores is None or scores in found else _family(scores, users)
         if scores is not None and family is not None and len(family.results) > 1:
             found[scores] = family

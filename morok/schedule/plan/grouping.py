@@ -23,7 +23,7 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import code_of, elements
-from morok.schedule.graph.attention import first_products, is_chain, statistics_of
+from morok.schedule.graph.attention import first_products, is_cached_chain, is_chain, statistics_of
 from morok.schedule.graph.chain import chain_of, holds_all
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
@@ -110,6 +110,7 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
     chained = is_chain(inside)
     alone = write.places is not None or 0 in sizes or runs or chained
+    alone = alone or (machine_of(write.device).scores_in_cache and is_cached_chain(inside))
     code = sum(code_of(n.op) for n in inside if n.op.is_alu)
     found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)
     if write.kind == "kernel" and (chained or not alone) and machine_of(write.device).attention is not None:
