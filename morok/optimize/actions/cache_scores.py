@@ -12,16 +12,17 @@ Keys come in tiles. Tiles that a mask hides from all rows of the block (`skip.py
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from morok.ir.bounds import vmax
 from morok.ir.build import bufferize
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.cache_result import RESULT
-from morok.optimize.actions.skip import Limits, limits
+from morok.optimize.actions.skip import Limits, limits, position
 from morok.optimize.facts import trips
 from morok.optimize.loops import Loops, below, both, flat_place, gate_of, loop, loops_of, size, times
 from morok.optimize.record import Opt
@@ -51,19 +52,12 @@ def can_cache_scores(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return "a value is kept in a buffer already"
     rows = [loops.by_number[n] for n in opt.axes]
     tiles = -(-trips(found.steps) // opt.amount)
-    nbytes = tiles * opt.amount * _count(rows) * found.weighted.power.scores.dtype.itemsize
+    nbytes = tiles * opt.amount * math.prod(map(trips, rows)) * found.weighted.power.scores.dtype.itemsize
     return f"the scores would take {nbytes} bytes" if nbytes > machine.local_bytes else None
 
 
 def _moves_keys(found: CachedScores, r: UOp) -> bool:
     return any(r in ranges(f) for f in found.product.src[0].src if found.steps in ranges(f))
-
-
-def _count(rows: list[UOp]) -> int:
-    count = 1
-    for r in rows:
-        count *= trips(r)
-    return count
 
 
 class Keys(NamedTuple):
@@ -101,7 +95,7 @@ class Keys(NamedTuple):
         return simplify(alu(Ops.MAX, const(whole.dtype, 0), alu(Ops.MIN, whole, left)))
 
 
-def _keys(loops: Loops, found: CachedScores, rows: list[UOp], width: int) -> Keys:
+def keys_of(loops: Loops, found: CachedScores, rows: list[UOp], width: int) -> Keys:
     """The tiles of keys that no mask hides from all rows of a block."""
     k, count = found.steps, trips(found.steps)
     tiles: UOp = const(k.dtype, -(-count // width))
@@ -141,7 +135,7 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     found = cached_scores(loops.ast)
     assert found is not None
     rows = [loops.by_number[n] for n in opt.axes]
-    keys = _keys(loops, found, rows, opt.amount)
+    keys = keys_of(loops, found, rows, opt.amount)
     number = loops.next_number()
     weighted, power, k = found.weighted, found.weighted.power, found.steps
     last, sizes = rows[-1], [size(r) or 1 for r in rows]
@@ -153,12 +147,13 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
 
     # the scores: tiles of keys outside of the rows, so that a tile's panel serves all of them
     tile = loop(keys.tiles, number, AxisKind.LOOP, k)
-    own = [loop(r.src[0], number + 1 + n, AxisKind.LOOP, r) for n, r in enumerate(rows)]
-    lane = loop(keys.width, number + 1 + len(own), AxisKind.LOOP, k)
-    number += 2 + len(own)
+    every = loop(math.prod(sizes), number + 1, AxisKind.LOOP, last)
+    lane = loop(keys.width, number + 2, AxisKind.LOOP, k)
+    number += 3
     key = keys.key(keys.place(tile, lane))
-    score = _gated(substitute(power.scores, {k: key, **dict(zip(rows, own, strict=True))}), keys.inside(key))
-    kept = bufferize(score, *own, tile, lane, arg=(RESULT, f"scores{number}"))
+    score = substitute(power.scores, {k: key, **_digits(every, rows, sizes)})
+    score = _gated(_with_places(score), keys.inside(key), {tile, lane})
+    kept = bufferize(score, every, tile, lane, arg=(RESULT, f"scores{number}"))
 
     def read(row: UOp, place: UOp) -> UOp:
         where = flat_place([*rows[:-1], row], sizes)
@@ -201,21 +196,42 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     return substitute(loops.ast, {weighted.sum: result})
 
 
-def _gated(score: UOp, inside: UOp | None) -> UOp:
+def _digits(every: UOp, rows: list[UOp], sizes: list[int]) -> dict[UOp, UOp]:
+    """Several loops over rows as parts of one."""
+    found: dict[UOp, UOp] = {}
+    rest = every
+    for r, count in reversed(list(zip(rows[1:], sizes[1:], strict=True))):
+        width = const(every.dtype, count)
+        found[r] = alu(Ops.FLOORMOD, rest, width)
+        rest = alu(Ops.FLOORDIV, rest, width)
+    return {rows[0]: rest, **found}
+
+
+def _with_places(value: UOp) -> UOp:
+    """A value with its places simplified, and positions compared as such, whatever type they were given."""
+    done: dict[UOp, UOp] = {}
+    for n in toposort(value):
+        sources = tuple([done[s] for s in n.src])
+        if n.op in _COMPARISONS:
+            places = [position(s) for s in sources]
+            if all(p is not None for p in places):
+                sources = tuple([p for p in places if p is not None])
+        if not n.dtype.is_index:
+            sources = tuple([simplify(s) if s.dtype.is_index else s for s in sources])
+        done[n] = n.replace(sources)
+    return done[value]
+
+
+_COMPARISONS = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+
+
+def _gated(score: UOp, inside: UOp | None, own: set[UOp]) -> UOp:
     """A score that hides itself where there is no such key; nothing is read there."""
     if inside is None:
         return score
-    key_loops = ranges(inside)
-    return alu(Ops.WHERE, inside, _gate_reads(score, inside, key_loops), const(score.dtype, float("-inf")))
-
-
-def _gate_reads(value: UOp, inside: UOp, own: frozenset[UOp]) -> UOp:
-    from morok.ir.node import toposort
-
     done: dict[UOp, UOp] = {}
-    for n in toposort(value):
-        new = n.replace(tuple([done[s] for s in n.src]))
-        if n.op is Ops.INDEX and not n.dtype.is_ptr and not own.isdisjoint(ranges(n.src[1])):
-            new = make(Ops.INDEX, n.dtype, (*new.src[:2], both(gate_of(new), inside)), n.arg, n.origin)
-        done[n] = new
-    return done[value]
+    for n in toposort(score):
+        done[n] = new = n.replace(tuple([done[s] for s in n.src]))
+        if n.op is Ops.INDEX and not own.isdisjoint(toposort(n.src[1])):
+            done[n] = make(Ops.INDEX, n.dtype, (*new.src[:2], both(gate_of(new), inside)), n.arg, n.origin)
+    return alu(Ops.WHERE, inside, done[score], const(score.dtype, -math.inf))
