@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from morok.ir.bounds import vmax
 from morok.ir.build import bufferize
-from morok.ir.infer import closed_ranges, ranges
+from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -66,7 +66,7 @@ class Keys(NamedTuple):
     width: int
     tiles: UOp  # how many
     first: UOp | None  # the key that the first tile begins with
-    count: int  # of all keys
+    every: int  # how many keys there are
 
     @property
     def padded(self) -> int:
@@ -82,14 +82,14 @@ class Keys(NamedTuple):
 
     def inside(self, key: UOp) -> UOp | None:
         """Whether there is such a key, where the last tile is not full."""
-        return below(key, const(key.dtype, self.count)) if self.count % self.width else None
+        return below(key, const(key.dtype, self.every)) if self.every % self.width else None
 
     def number(self) -> UOp:
         """How many keys are looked at, without those that fill up the last tile."""
         whole = simplify(alu(Ops.MUL, self.tiles, const(self.tiles.dtype, self.width)))
-        if self.count % self.width == 0:
+        if self.every % self.width == 0:
             return whole
-        left: UOp = const(whole.dtype, self.count)
+        left: UOp = const(whole.dtype, self.every)
         if self.first is not None:
             left = alu(Ops.SUB, left, self.first)
         return simplify(alu(Ops.MAX, const(whole.dtype, 0), alu(Ops.MIN, whole, left)))
@@ -126,7 +126,7 @@ def _limits(loops: Loops, found: CachedScores, rows: list[UOp], width: int) -> L
 
 
 def cache_scores(loops: Loops, opt: Opt) -> UOp:
-    """The scores of the rows that are named are kept for all keys, as are the weights of those of the last loop.
+    """Scores of the rows that are named are kept for all keys, as are the weights of those of the last loop.
 
     CACHE_SCORES(3, 64, (1, 4)):   Σ over r3 of exp(s(r1, r4, r3) - max s) / Σ exp(s - max s) · v(r3)
         →   b[r5, r6, r7] = s(r5, r6, r7);  p[r8, r9] = exp(b[r1, r8, r9] - max b);  l[r8] = Σ p[r8];
@@ -164,8 +164,8 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     row = loop(last.src[0], number, AxisKind.LOOP, last)
     number += 1
     top_tile, top_lane = tiles(AxisKind.REDUCE)
-    top = make(Ops.REDUCE, score.dtype, (read(row, keys.place(top_tile, top_lane)), top_tile, top_lane),
-               power.top.arg, power.top.origin)  # fmt: skip
+    every_score = read(row, keys.place(top_tile, top_lane)), top_tile, top_lane
+    top = make(Ops.REDUCE, score.dtype, every_score, power.top.arg, power.top.origin)
     tile, lane = tiles(AxisKind.LOOP)
     each = substitute(power.node, {power.scores: read(row, keys.place(tile, lane)), power.top: top})
     powers = bufferize(each, row, tile, lane, arg=("local", f"powers{number}"))
@@ -178,8 +178,8 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     row = loop(last.src[0], number, AxisKind.LOOP, last)
     number += 1
     tile, lane = tiles(AxisKind.REDUCE)
-    total = make(Ops.REDUCE, each.dtype, (weight(row, keys.place(tile, lane)), tile, lane), weighted.total.arg,
-                 weighted.total.origin)  # fmt: skip
+    each_of_row = weight(row, keys.place(tile, lane)), tile, lane
+    total = make(Ops.REDUCE, each.dtype, each_of_row, weighted.total.arg, weighted.total.origin)
     totals = bufferize(total, row, arg=("local", f"totals{number}"))
     divisor = make(Ops.INDEX, total.dtype, (totals, last), None, total.origin)
 
@@ -187,7 +187,9 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     step = loop(keys.number(), int(k.arg[0]), AxisKind.REDUCE, k)
     weights = substitute(weighted.weights, {weighted.weight: weight(last, step)})
     product = substitute(weighted.sum.src[0], {weighted.weights: weights})
-    product = substitute(product, {k: keys.key(step)}) if keys.first is not None else substitute(product, {k: step})
+    product = (
+        substitute(product, {k: keys.key(step)}) if keys.first is not None else substitute(product, {k: step})
+    )
     result = weighted.sum.replace((product, step))
     if weighted.weight.op is Ops.FDIV:
         result = alu(Ops.FDIV, result, divisor)

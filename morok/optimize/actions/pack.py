@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from morok.ir.bounds import vmax, vmin
+from morok.ir.bounds import vmin
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges, summed
 from morok.ir.matrix import shared_tiles

@@ -102,15 +102,15 @@ def _shown(builder: Builder, found: CachedScores, rows: int, keys: int) -> float
     block, inside = (scratch.loops.by_number[n] for n in (i, number))
     seen = keys_of(scratch.loops, again, [inside], keys)
     if not ranges(seen.tiles):
-        return vmax(seen.tiles) / -(-seen.count // keys)
+        return float(vmax(seen.tiles)) / -(-seen.every // keys)
     others = {r: const(r.dtype, 0) for r in ranges(seen.tiles) if r is not block}
     last = trips(block) - 1
     counts = [
         vmax(simplify(substitute(seen.tiles, {**others, block: const(block.dtype, last * n // SAMPLES)})))
         for n in range(SAMPLES + 1)
     ]
-    mean = sum(counts) / len(counts) * keys - (rows + keys) / 2
-    return min(1.0, max(keys, mean) / seen.count)
+    mean: float = sum(counts) / len(counts) * keys - (rows + keys) / 2
+    return min(1.0, max(float(keys), mean) / seen.every)
 
 
 def _fits(block: Block, found: CachedScores, machine: Machine) -> bool:

@@ -25,7 +25,7 @@ from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import STORED
-from morok.schedule.graph.cached_scores import cached_scores
+from morok.schedule.graph.cached_scores import cached_scores, holds_scores
 from morok.schedule.graph.chain import chain_of, is_narrow
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
@@ -51,7 +51,7 @@ class Attention:
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
     family: object = None  # those that must all be computed so, or none of them
     memory: frozenset[UOp] = frozenset()  # what a mask or a bias is made of, and is reduced itself
-    in_cache: bool = False  # where a processor keeps the scores of some rows, rather than in registers
+    machine: Machine | None = None  # that keeps the scores of some rows in its cache, not in registers
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -69,8 +69,8 @@ def attentions(order: Sequence[UOp]) -> list[Attention]:
     for able, product in ((chains_products, is_product), (caches_scores, is_wide_product)):
         tops = able_tops(order, able)
         users = users_of(order) if tops else {}
-        scores = [n for top in tops if (n := scores_below(top, product)) is not None]
-        found += [_between(n, users, product) for n in scores]
+        scores = [(n, m) for top, m in tops.items() if (n := scores_below(top, product)) is not None]
+        found += [_between(n, users, product, machine) for n, machine in scores]
     return [a for a in found if a is not None]
 
 
@@ -84,18 +84,18 @@ def caches_scores(machine: Machine) -> bool:
     return machine.scores_in_cache
 
 
-def able_tops(order: Sequence[UOp], able: Callable[[Machine], bool] = chains_products) -> list[UOp]:
-    """Maxima on devices that compute chains of products."""
+def able_tops(order: Sequence[UOp], able: Callable[[Machine], bool]) -> dict[UOp, Machine]:
+    """Maxima on machines that are able to do something, and those machines."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
-        return []
+        return {}
     names = {d for n in order if n.op is Ops.PARAM and able(machine_of(d := own_device(n)))}
     if not names:
-        return []
+        return {}
     devices: dict[UOp, str] = {}
     for node in order:
         devices[node] = device_of(node, devices)
-    return [top for top in tops if devices[top] in names]
+    return {top: machine_of(devices[top]) for top in tops if devices[top] in names}
 
 
 def scores_below(top: UOp, is_product: IsProduct) -> UOp | None:
@@ -104,7 +104,7 @@ def scores_below(top: UOp, is_product: IsProduct) -> UOp | None:
     return below[0] if len(below) == 1 else None
 
 
-def _between(scores: UOp, users: Users, is_product: IsProduct) -> Attention | None:
+def _between(scores: UOp, users: Users, is_product: IsProduct, machine: Machine) -> Attention | None:
     """From a product up to the one that uses all of it; None where others use it."""
     region = {scores}
     results: set[UOp] = set()
@@ -125,8 +125,8 @@ def _between(scores: UOp, users: Users, is_product: IsProduct) -> Attention | No
     inner = [n for n in region if not _is_factored(n, users, is_product)]
     memory, above = reduced_beside([n for n in inner if n is not scores], region)
     between = frozenset(region | beside(inner, region) | above)
-    in_cache = is_product is is_wide_product
-    return Attention(result, between, end_of(result, users), memory=memory, in_cache=in_cache)
+    cache = machine if is_product is is_wide_product else None
+    return Attention(result, between, end_of(result, users), memory=memory, machine=cache)
 
 
 def _is_factored(node: UOp, users: Users, is_product: IsProduct) -> bool:
@@ -194,7 +194,7 @@ def is_product(node: UOp) -> bool:
 
 
 def is_wide_product(node: UOp) -> bool:
-    """A sum of products in float32 over one axis, whatever its factors are, that uses them many times over."""
+    """A sum of products in float32 over one axis, which uses its factors many times over."""
     if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or len(node.arg[1]) != 1:
         return False
     return node.dtype is float32 and node.src[0].op is Ops.MUL and contraction_at(node) is not None
@@ -252,7 +252,7 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
-    return _is_cached(value, kept) if found.in_cache else is_kernel(value, kept)
+    return is_kernel(value, kept) if found.machine is None else _is_cached(value, kept, found.machine)
 
 
 def is_kernel(value: UOp, kept: Collection[UOp]) -> bool:
@@ -266,10 +266,10 @@ def _is_memory(node: UOp, value: UOp, kept: Collection[UOp]) -> bool:
     return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
 
 
-def _is_cached(value: UOp, kept: Collection[UOp]) -> bool:
+def _is_cached(value: UOp, kept: Collection[UOp], machine: Machine) -> bool:
     """Whether the kernel of a value keeps scores in the cache, where these nodes are kept in memory."""
     kernel = on_memory(value, lambda node: _is_memory(node, value, kept))
-    return kernel is not None and _cached.about(kernel, _in_cache)
+    return kernel is not None and _cached.about(kernel, lambda ast: _in_cache(ast, machine), machine.key)
 
 
 def is_chained(value: UOp, is_leaf: Callable[[UOp], bool]) -> bool:
@@ -309,8 +309,9 @@ def _in_registers(ast: UOp) -> bool:
     return chain_of(ast) is not None
 
 
-def _in_cache(ast: UOp) -> bool:
-    """Whether a kernel is lowered to two products with a softmax between them."""
+def _in_cache(ast: UOp, machine: Machine) -> bool:
+    """Whether a kernel is lowered to two products with a softmax between them, whose scores a cache holds."""
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
-    return cached_scores(ast) is not None
+    found = cached_scores(ast)
+    return found is not None and holds_scores(found, machine)

@@ -1,6 +1,6 @@
 """Attention on a processor: two products with a softmax between them, whose scores stay in a thread's cache.
 
-    O(i, j) = Σ over k of w(i, k) · v(k, j)      with w(i, k) = e(i, k) / Σ e,  e = exp(s - max s),  s = a(i) · b(k)
+    O(i, j) = Σ over k of w(i, k) · v(k, j)    with w(i, k) = e(i, k) / Σ e,  e = exp(s - max s),  s = a · b
 
 The scores of all keys are kept for a block of rows at a time (the action CACHE_SCORES), so they are computed
 once, and are never memory. Any type of numbers, mask, bias or scale will do, and rows of any length.
@@ -14,8 +14,11 @@ from typing import final
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.schedule.graph.online_softmax import Weighted, weighted_sum
 
+FEWEST_ROWS = 8  # that look at the same keys: those are turned and packed
+FEWEST_KEPT = 16  # rows whose scores half of the second cache should hold
 REDUCTIONS = 6  # the scores three times, the maximum and the two sums
 
 
@@ -61,3 +64,10 @@ def _with_loops(ast: UOp, found: Weighted, product: UOp) -> CachedScores | None:
         return None
     best = max(rows, key=lambda r: (int(r.src[0].arg), r.arg[0]))
     return CachedScores(found, product, best, steps, columns[0])
+
+
+def holds_scores(found: CachedScores, machine: Machine) -> bool:
+    """Whether enough rows have their scores in the second cache, and there are enough."""
+    rows, keys = (int(r.src[0].arg) for r in (found.rows, found.steps))
+    nbytes = FEWEST_KEPT * keys * found.weighted.power.scores.dtype.itemsize
+    return rows >= FEWEST_ROWS and nbytes <= machine.l2_bytes // 2

@@ -27,6 +27,7 @@ from morok.schedule.graph.attention import (
     Users,
     able_tops,
     beside,
+    chains_products,
     end_of,
     is_chained,
     is_computed,
@@ -55,7 +56,7 @@ class Family:
 
 def families(order: Sequence[UOp]) -> list[Family]:
     """Scores with more than one use."""
-    tops = able_tops(order)
+    tops = able_tops(order, chains_products)
     users = users_of(order) if tops else {}
     found: dict[UOp, Family] = {}
     for top in tops:
