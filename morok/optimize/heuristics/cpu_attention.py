@@ -24,6 +24,7 @@ from morok.rewrite.engine import substitute
 from morok.schedule.graph.cached_scores import CachedScores, cached_scores
 from morok.symbolic.sets import simplify
 
+SUMS_OF_EIGHT = 5  # registers of a tile of results: some hold what an exponential is made of all the time
 SAMPLES = 8  # blocks that are asked how many keys they look at
 BESIDE = 16.0  # operations on a score beside its power: maximum, sum, mask, scale
 
@@ -57,18 +58,23 @@ def _best(builder: Builder, found: CachedScores) -> Block:
     rows, keys, columns = trips(found.rows), trips(found.steps), trips(found.columns)
     lanes = machine.lanes(found.product.dtype)
     high, wide = tile_shape(rows, keys, lanes, machine)
-    weighed, across = tile_shape(rows, columns, lanes, machine)
-    step = math.lcm(high, weighed)
+    sums = machine.registers * SUMS_OF_EIGHT // 8
+    step, across = tile_shape(rows, columns, lanes, machine, sums=sums)
     others = [r for r in output_loops(builder.ast.src[0]) if r not in (found.rows, found.columns)]
     heads = math.prod(map(trips, others))
     choices = [
-        Block(n * step, high, wide, weighed, across, whole)
+        Block(n * step, _divisor(n * step, high), wide, step, across, whole)
         for n in range(1, -(-rows // step) + 1)
         for whole in ((True, False) if others else (False,))
     ]
     fitting = [block for block in choices if _fits(block, found, machine)] or choices[:1]
     shown = _shown(builder, found, step, wide)
     return min(fitting, key=lambda block: _time(block, found, heads, shown, builder))
+
+
+def _divisor(rows: int, most: int) -> int:
+    """The highest tile that blocks of so many rows are made of."""
+    return max(n for n in range(1, most + 1) if rows % n == 0)
 
 
 def _time(block: Block, found: CachedScores, heads: int, shown: float, builder: Builder) -> float:
