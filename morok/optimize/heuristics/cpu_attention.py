@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from morok.ir.bounds import vmax
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import const
+from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.cache_scores import keys_of
-from morok.optimize.facts import output_loops, reads_of, trips
+from morok.optimize.actions.pack import packed_value
+from morok.optimize.facts import Access, output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.packing import pack, steps_of
 from morok.optimize.heuristics.sharing import FLOAT_BYTES, PRODUCT, operations_to_copy, share_loops
@@ -153,12 +154,14 @@ def _build(builder: Builder, found: CachedScores, block: Block) -> bool:
 def _tiles(builder: Builder, block: Block, first: int, axes: tuple[int, ...], d: int) -> bool:
     """Lanes and panels of the loops that CACHE_SCORES has made, which are numbered in their order."""
     tile, rows, lane, top, power, total = (first + n for n in (0, 1, 2, 5, 7, 10))
+    high = builder.loops.next_number()
     if not builder.do("UPCAST", rows, block.high):
         return False
     panel = builder.loops.next_number()
     if not builder.do("UPCAST", lane):
         return False
-    _pack_keys(builder, [tile] if block.whole_heads else [], panel)
+    _pack(builder, panel, [tile] if block.whole_heads else [], plain=True)
+    _pack(builder, high, [rows] if rows in builder.loops.by_number else [], plain=False)
     wide = min(block.columns, trips(builder.loops.by_number[d]))
     done = [
         builder.do("UNROLL", top), builder.do("UPCAST", power), builder.do("UNROLL", total),
@@ -167,14 +170,31 @@ def _tiles(builder: Builder, block: Block, first: int, axes: tuple[int, ...], d:
     return all(done)
 
 
-def _pack_keys(builder: Builder, outer: list[int], panel: int) -> None:
-    """Copies a tile of keys with its lanes side by side, or all tiles at once where they serve all blocks."""
-    lane = builder.loops.by_number[panel]
-    product = next(n for n in builder.loops.order if n.op is Ops.REDUCE and lane in ranges(n))
-    steps = [int(k.arg[0]) for k in steps_of(product)]
-    for read in reads_of(product.src[0]):
-        if read.buffer >= 0 and lane in ranges(read.node) and ranges(read.node) & set(closed_ranges(product)):
-            before = builder.loops
-            pack(builder, read, [*outer, *steps], panel)
-            if outer and builder.loops is before:  # which keys there are depends on the rows
-                pack(builder, read, steps, panel)
+def _pack(builder: Builder, axis: int, outer: list[int], plain: bool) -> None:
+    """Copies a factor of the scores with its lanes along this axis side by side.
+
+    What it is computed of, by other reads perhaps, is packed with the widest one if it can be. If `plain` is
+    false, what lies in memory as it is wanted stays there.
+    """
+    packed: set[int] = set()
+    while True:
+        lane = builder.loops.by_number[axis]
+        product = next(n for n in builder.loops.order if n.op is Ops.REDUCE and lane in ranges(n))
+        inner = closed_ranges(product)
+        moving = [a for a in reads_of(product.src[0]) if a.buffer >= 0 and lane in ranges(a.node)]
+        left = [a for a in moving if a.buffer not in packed and not ranges(a.node).isdisjoint(inner)]
+        if not left or not (plain or _is_computed(builder, left, inner)):
+            return
+        read = max(left, key=lambda a: len(ranges(a.node)))
+        packed.add(read.buffer)
+        before, steps = builder.loops, [int(k.arg[0]) for k in steps_of(product)]
+        pack(builder, read, [*outer, *steps], axis)
+        if outer and builder.loops is before:  # which keys there are depends on the rows
+            pack(builder, read, steps, axis)
+
+
+def _is_computed(builder: Builder, reads: list[Access], steps: tuple[UOp, ...]) -> bool:
+    """Whether something is made of these reads first, or what is read lies apart."""
+    if len(reads) > 1 or all(reads[0].step(k) != 1 for k in steps):
+        return True
+    return packed_value(builder.loops, reads[0].node) is not reads[0].node
