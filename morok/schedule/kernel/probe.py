@@ -113,10 +113,11 @@ class Answers:
     """What is known about kernels, under the options of the time."""
 
     def __init__(self, name: str) -> None:
-        self._known: Cache[tuple[UOp, object, str | None], bool] = Cache(name, 1024)
+        self._known: Cache[tuple[UOp, object], bool] = Cache(name, 1024)
 
-    def about(self, kernel: UOp, ask: Callable[[UOp], bool], machine: str | None = None) -> bool:
-        key = (kernel, knobs.cache_key(), machine)
+    def about(self, kernel: UOp, ask: Callable[[UOp], bool], where: str = "") -> bool:
+        """The answer, which may depend on a machine; then `where` says which."""
+        key = (kernel, (where, knobs.cache_key()))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = ask(kernel)
