@@ -222,4 +222,5 @@ class Attention:
     fused_busy: int  # warps of a multiprocessor with which it does
     fused_read: float  # products in the time of a vector out of shared memory
     fused_score: float  # and of what becomes of a score
+    fused_turn: float  # and of what lanes tell one another of a row in a step
     score_moves: float  # how often scores are moved where they are memory

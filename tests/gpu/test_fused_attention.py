@@ -18,13 +18,16 @@ from morok.ir.matrix import ALL_UNITS, FUSED_UNITS
 from morok.ir.node import UOp
 from morok.optimize.actions.table import apply_all
 from morok.optimize.heuristics.apply import optimize
-from morok.optimize.heuristics.gpu_attention import row_choices
+from morok.optimize.heuristics.gpu_attention import row_choices, rows_of
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
+from morok.schedule.graph.chain import chain_of
+from morok.schedule.graph.fused_chain import seen_of
 from tests.gpu.host_block import run_on_host
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, close, execute
 from tests.gpu.test_attention import heads, kernels_of, reference, values
+from tests.optimize.plans import an_h200, empty
 
 ERROR = 1e-6
 Array = Any
@@ -239,3 +242,33 @@ def test_tiles(unit: str, turned: bool, tmp_path: Path) -> None:
     out = np.full(want.shape, np.nan, np.float32)
     run_on_host(render(made, "attention", len(arrays)), [out, *arrays[1:]], tmp_path)
     close(out, want, ERROR)
+
+
+@pytest.mark.parametrize("window", [0, 48])
+def test_a_price_counts_the_tiles_that_a_mask_shows(window: int) -> None:
+    n = 192
+    i, j = Tensor.arange(n, device=DEVICE).reshape(n, 1), Tensor.arange(n, device=DEVICE).reshape(1, n)
+    mask = (j <= i) & (j > i - window) if window else j <= i
+    (q, k, v), _ = inputs((1, n, 64), (1, n, 64), (1, n, 64))
+    ast = q.scaled_dot_product_attention(k, v, mask).plan().kernels[-1].ast
+    chain = chain_of(ast)
+    assert chain is not None
+    seen = seen_of(chain)
+    shown = np.array(mask.numpy())
+    for rows, keys in ((32, 32), (64, 32), (64, 64)):
+        tiles = shown.reshape(n // rows, rows, n // keys, keys).any((1, 3))
+        assert abs(seen.by_tiles(rows, keys, n) - tiles.mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal", "best"),
+    [((8, 12, 1408, 64), True, (32, 2, 64, 1)), ((4, 16, 2048, 128), False, (32, 8, 32, 2))],
+)
+def test_the_tile_of_an_h200_is_the_one_that_was_measured_best(
+    shape: tuple[int, ...], causal: bool, best: tuple[int, ...]
+) -> None:
+    with an_h200() as machine:
+        q, k, v = (empty(*shape, dtype="float32") for _ in range(3))
+        (kernel,) = q.scaled_dot_product_attention(k, v, is_causal=causal).plan().kernels
+        tile = rows_of(kernel.ast).tiles(machine)[0]
+    assert (tile.rows, tile.teams, tile.keys, tile.depth) == best

@@ -9,6 +9,8 @@ clock.
 from __future__ import annotations
 
 import math
+from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from morok.ir.bounds import vmax
@@ -24,8 +26,9 @@ from morok.symbolic.sets import simplify
 
 SCHEDULERS = 4  # of a multiprocessor
 OTHER_REGISTERS = 60
-SAMPLES = 16  # positions along rows and keys at which a mask is looked at
-WORTH = 1.25  # of the time, that no memory as large as the square of the length is needed
+SAMPLES = (16, 17)  # positions along rows and keys to look at a mask: half of them are below a diagonal
+WORTH = 1.3  # of the time, that no memory as large as the square of the length is needed
+ALONE = 0.97  # of the rate, where a block waits for each of its tiles
 
 
 class Tile(NamedTuple):
@@ -39,30 +42,50 @@ class Tile(NamedTuple):
     depth: int
 
 
+def _reads(columns: int) -> int:
+    """Reads of a lane for neighbouring columns of a panel: a vector of four at once, others one by one."""
+    return 1 if columns == 4 else columns
+
+
 def trips(r: UOp) -> int:
     """The most steps of a loop."""
     return max(1, int(vmax(r.src[0])))
 
 
-def visible(chain: Chain) -> float:
-    """The part of the scores that a mask of positions shows, by a sample: tiles of others are skipped."""
+class Seen(NamedTuple):
+    """What a mask of positions shows: tiles that it hides are skipped."""
+
+    part: float = 1.0  # of the scores
+    edges: float = 0.0  # of a row, between what is shown and what is not
+
+    def by_tiles(self, rows: int, keys: int, length: int) -> float:
+        """The part of the scores in tiles that are not hidden: half a tile more at each edge."""
+        return min(1.0, self.part + self.edges * max(rows, keys) / (2 * length))
+
+
+def seen_of(chain: Chain) -> Seen:
+    """What a mask shows of the scores, by a sample."""
     if chain.weighted is None:
-        return 1.0
+        return Seen()
     found = [
         n.src[0] if n.src[2].op is Ops.CONST else alu(Ops.NOT, n.src[0])
         for n in toposort(chain.weighted.power.scores)
         if n.op is Ops.WHERE and any(s.op is Ops.CONST and s.arg == -math.inf for s in n.src[1:])
     ]
     masks = [mask for mask in found if _is_of_positions(mask, chain)]
-    seen = 0
-    for i in range(SAMPLES):
-        for j in range(SAMPLES):
-            at = {
-                r: const(r.dtype, n * (trips(r) - 1) // (SAMPLES - 1))
-                for r, n in ((chain.rows, i), (chain.steps, j))
-            }
-            seen += not any(_fails(substitute(mask, at)) for mask in masks)
-    return max(seen, SAMPLES) / SAMPLES**2
+    if not masks:
+        return Seen()
+    lines = [[_is_shown(masks, chain, i, j) for j in range(SAMPLES[1])] for i in range(SAMPLES[0])]
+    edges = sum(a != b for line in lines for a, b in pairwise(line))
+    shown = sum(map(sum, lines)) / math.prod(SAMPLES)
+    return Seen(max(shown, 1 / SAMPLES[1]), edges / SAMPLES[0])
+
+
+def _is_shown(masks: list[UOp], chain: Chain, row: int, key: int) -> bool:
+    """Whether masks show a sample's score, or may do so."""
+    pairs = zip((chain.rows, chain.steps), (row, key), SAMPLES, strict=True)
+    at = {r: const(r.dtype, (2 * n + 1) * trips(r) // (2 * samples)) for r, n, samples in pairs}
+    return not any(_fails(substitute(mask, at)) for mask in masks)
 
 
 def _is_of_positions(mask: UOp, chain: Chain) -> bool:
@@ -105,6 +128,10 @@ class FusedRows:
         ]
         return sorted(found, key=lambda t: self.time(t, machine, rates))
 
+    @cached_property
+    def seen(self) -> Seen:
+        return seen_of(self.chain)
+
     def registers(self, tile: Tile) -> int:
         """What a thread holds."""
         return fused_registers(self.chain, tile.rows, tile.keys)
@@ -121,10 +148,12 @@ class FusedRows:
         across = tile.unit.across
         scores = tile.keys // across  # of a row, that a lane has
         results = self.columns * len(self.chain.seconds)
-        products = FUSED_ROWS * (scores * sum(self.widths) + results // across * tile.keys)
+        products = FUSED_ROWS * (scores * sum(self.widths) + results // across * (tile.keys + 1))
         vectors = sum(self.widths) // 4 * (FUSED_ROWS + scores)
-        vectors += tile.keys * (2 + results // FUSED_SIDE) if results else 0
-        return products + rates.fused_read * vectors + rates.fused_score * FUSED_ROWS * scores
+        vectors += tile.keys * (2 + results // FUSED_SIDE * _reads(FUSED_SIDE // across)) if results else 0
+        turns = FUSED_ROWS * across.bit_length()  # of lanes that have a row together
+        others = rates.fused_score * FUSED_ROWS * scores + rates.fused_turn * turns
+        return products + rates.fused_read * vectors + others
 
     def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
         """Clocks, as blocks come to lie on multiprocessors."""
@@ -136,8 +165,9 @@ class FusedRows:
         blocks = self.others * -(-self.rows // (tile.rows * tile.teams))
         rounds = -(-blocks // cores)
         warps = min(max(1, room), rounds) * tile.teams
-        busy = math.sqrt(min(1.0, warps / rates.fused_busy)) * (1.0 if tile.depth > 1 else 0.95)
-        steps = -(-self.keys // tile.keys)
+        busy = math.sqrt(min(1.0, warps / rates.fused_busy)) * (1.0 if tile.depth > 1 else ALONE)
+        steps: float = -(-self.keys // tile.keys)
+        steps *= self.seen.by_tiles(tile.rows * tile.teams, tile.keys, self.keys)
         work = rounds * tile.teams * steps * self.step(tile, rates)
         return work / (SCHEDULERS * rates.fused_rate * busy)
 
@@ -153,7 +183,7 @@ class FusedRows:
         apart += len(self.chain.seconds) * self._product(self.columns, self.keys, machine)
         nbytes = 4.0 * self.others * self.rows * self.keys * len(self.chain.firsts) * rates.score_moves
         apart += nbytes / (grid.memory * max(1, machine.cores)) + 2 * grid.launch
-        return self.time(found[0], machine, rates) * visible(self.chain) <= apart * WORTH
+        return self.time(found[0], machine, rates) <= apart * WORTH
 
     def _product(self, columns: int, steps: int, machine: Machine) -> float:
         """The clocks of a product of its own."""
