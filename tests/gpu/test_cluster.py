@@ -77,11 +77,7 @@ def test_wide_tiles(order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    "shape",
-    [(512, 136, 512), (200, 72, 264), (640, 96, 136), (296, 72, 904)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", [(264, 72, 264), (512, 96, 136)], ids=str)
 def test_high_tiles(shape: tuple[int, int, int], order: str) -> None:
     """256 rows are more than 128 columns: blocks side by side share them, and there may be an odd number."""
     kernel = check(order, shape, PRODUCER, (256, 128))
