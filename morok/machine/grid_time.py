@@ -9,7 +9,7 @@ reduction would take if it were cut in pieces.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 from morok.dtype import DType
 from morok.ir.matrix import MatrixUnit
@@ -56,17 +56,40 @@ UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
-def sharing_blocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> int:
-    """How many neighbouring blocks had best be a cluster, which shares the tiles of columns."""
-    if roles == UNIFORM or problem.rows <= shape.rows or machine.cluster < 2:
-        return 1
-    return min((1, machine.cluster), key=lambda n: clocks(problem, shape, machine, roles, n))
+class Sharing(NamedTuple):
+    """Neighbouring blocks that are a cluster, and what they share: tiles of columns, or of rows."""
+
+    blocks: int = 1
+    rows: bool = False
+
+    @property
+    def high(self) -> int:
+        """Of the blocks, those with rows of their own."""
+        return 1 if self.rows else self.blocks
+
+    @property
+    def wide(self) -> int:
+        """And those with columns of their own."""
+        return self.blocks if self.rows else 1
+
+
+ALONE = Sharing()
+
+
+def best_sharing(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> Sharing:
+    """What neighbouring blocks had best share, if anything."""
+    if roles == UNIFORM or machine.cluster < 2:
+        return ALONE
+    found = [ALONE]
+    found += [Sharing(machine.cluster)] if problem.rows > shape.rows else []
+    found += [Sharing(machine.cluster, True)] if problem.columns > shape.columns else []
+    return min(found, key=lambda sharing: clocks(problem, shape, machine, roles, sharing))
 
 
 def clocks(
-    problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM, cluster: int = 1
+    problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM, sharing: Sharing = ALONE
 ) -> float:
-    """How long the busiest multiprocessor takes; `cluster`: of blocks that share the tiles of columns."""
+    """How long the busiest multiprocessor takes."""
     rates = machine.products
     assert rates is not None
     worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
@@ -76,12 +99,15 @@ def clocks(
     blocks = blocks_per_sm(
         shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
     )
-    tiles = -(-problem.rows // (shape.rows * cluster)) * cluster
-    tiles *= -(-problem.columns // shape.columns) * problem.others
+    tiles = -(-problem.rows // (shape.rows * sharing.high)) * sharing.high
+    tiles *= -(-problem.columns // (shape.columns * sharing.wide)) * sharing.wide * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
     if problem.lanes > 1:  # units are fast enough to wait for the second cache
-        lines = shape.rows * problem.row_lines + shape.columns * problem.column_lines / cluster
+        lines = (
+            shape.rows * problem.row_lines / sharing.wide
+            + shape.columns * problem.column_lines / sharing.high
+        )
         lines *= bytes_per_step / shape.bytes  # short loops have short rows
         inside = max(inside, rounds * lines / rates.line_rates[roles != UNIFORM])
     if problem.lanes == 1:  # threads that multiply by themselves hide what others of them wait for
@@ -92,7 +118,7 @@ def clocks(
     moved = problem.output_bytes + problem.read_bytes
     outside = points * moved / rates.store_rate + rates.latency
     after = points * problem.after / rates.other_rate
-    if cluster > 1:  # blocks go in step: what one does beside multiplying, the others wait for
+    if sharing.blocks > 1:  # blocks go in step: what one does beside multiplying, the others wait for
         inside, outside, after = (
             inside * rates.together[0],
             outside * rates.together[1],
@@ -100,7 +126,7 @@ def clocks(
         )
     if roles != UNIFORM:  # one block, which has a multiprocessor for itself
         blocks = 1
-    turns = -(-tiles // max(1, machine.cores // cluster * cluster))
+    turns = -(-tiles // max(1, machine.cores // sharing.blocks * sharing.blocks))
     if roles == EPILOGUE:  # nothing hides the last tile of a block
         return turns * max(inside + outside * beside, outside + after / rates.writers) + after
     return turns * (inside + outside * beside / blocks + after)

@@ -185,6 +185,7 @@ class Products:
     alone: tuple[float, float]
     singly: float  # the part of a unit's rate that is left where an operand is copied element by element
     computed: float  # and where threads compute an operand on its way into shared memory
+    crosswise: float  # the part of threads' rate that is left where both operands lie along the steps
     other_registers: int  # of a thread, beside its results
     # The inner loop's rate with roles, and the part of writing that nothing else is done beside:
     bring: tuple[float, float]  # where a group of threads brings the tiles,

@@ -12,9 +12,10 @@ import pytest
 from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.errors import DeviceError
-from morok.ir.node import UOp, make
+from morok.ir.matrix import shared_layout
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
-from morok.machine.grid_time import EPILOGUE, PRODUCER, Problem, sharing_blocks
+from morok.machine.grid_time import EPILOGUE, PRODUCER, Problem, Sharing, best_sharing
 from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of
@@ -73,6 +74,26 @@ def test_an_odd_number_of_tiles() -> None:
 def test_wide_tiles(order: str) -> None:
     """Four panels, or one of 256 rows."""
     assert "CLUSTER" in names(check(order, (384, 136, 776), PRODUCER, (128, 256)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", [(264, 72, 264), (512, 96, 136)], ids=str)
+def test_high_tiles(shape: tuple[int, int, int], order: str) -> None:
+    """256 rows are more than 128 columns: blocks side by side share them, and there may be an odd number."""
+    kernel = check(order, shape, PRODUCER, (256, 128))
+    left = 1 if left_first(kernel_of(ORDERS[order], *sides(order, *shape))) else 2
+    assert (sharers(kernel, left), sharers(kernel, 3 - left)) == (2, 1)
+
+
+def sharers(kernel: UOp, number: int) -> int:
+    """In how many blocks the tiles of an operand are the same."""
+    (found,) = (
+        how.blocks
+        for node in toposort(kernel)
+        if (how := shared_layout(node)) is not None and how.box is not None
+        if any(n.op is Ops.DEFINE_GLOBAL and n.arg == number for n in toposort(node.src[0]))
+    )
+    return found
 
 
 def test_batches() -> None:
@@ -232,4 +253,16 @@ def test_price() -> None:
     rate = products.unit_rate / 2
     for lines, want in ((1.0, 1), (1.875, 2)):
         asked: Any = Problem(5000, 5000, 1, 5000, 2, rate, 2, 128, row_lines=lines, column_lines=lines)
-        assert sharing_blocks(asked, shape, HOST, PRODUCER) == want
+        assert best_sharing(asked, shape, HOST, PRODUCER).blocks == want
+
+
+def test_price_of_what_is_shared() -> None:
+    """Of a tile of 256 rows and 128 columns the rows: they are more lines, unless each of them is but one."""
+    products = HOST.products
+    assert products is not None
+    shape = next(s for s in products.group_tiles if (s.rows, s.columns) == (256, 128))
+    for row, column, want in ((1.875, 1.0, True), (1.875, 1.875, True), (0.7, 1.875, False)):
+        asked: Any = Problem(
+            5120, 5120, 1, 5120, 2, products.unit_rate, 2, 128, row_lines=row, column_lines=column
+        )
+        assert best_sharing(asked, shape, HOST, PRODUCER) == Sharing(2, want)

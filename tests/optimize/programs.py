@@ -47,8 +47,8 @@ def epilogues() -> dict[str, Made]:
         "float16, gelu": (lambda: (linear(dtype="float16").gelu(),), 1, 1, 0),
         "float16 into float32": (lambda: (linear(dtype="float16").cast("float32"),), 1, 1, 0),
         "scale per row and column": (lambda: (linear() * x(4096, 1) * x(4096),), 1, 1, 0),
-        "float32, relu": (lambda: (linear(dtype="float32").relu(),), 0, 1, 1),
-        "float32, residual": (lambda: (linear(dtype="float32") + x(4096, 4096, dtype="float32"),), 0, 1, 1),
+        "float32, relu": (lambda: (linear(dtype="float32").relu(),), 0, 2, 1),
+        "float32, residual": (lambda: (linear(dtype="float32") + x(4096, 4096, dtype="float32"),), 0, 2, 1),
         "float32, odd sizes": (
             lambda: (x(999, 1003, dtype="float32") @ x(1003, 1001, dtype="float32"),), 0, 1, 1,
         ),

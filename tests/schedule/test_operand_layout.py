@@ -245,3 +245,46 @@ def test_windows_of_float32_have_channels_last_where_it_is_worth_it() -> None:
     assert kernels((16, 256, 28, 28), (256, 256, 3, 3)) == 3
     assert kernels((32, 3, 224, 224), (64, 3, 7, 7)) == 1
     assert kernels((1, 16, 12, 12), (16, 16, 3, 3)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "computed", "turns"),
+    [
+        ((40, 24), 36, False, 1),
+        ((3, 20, 24), 28, False, 1),
+        ((40, 24), 35, False, 1),  # the columns are no whole vectors: the rows are turned
+        ((39, 24), 35, False, 0),
+        ((40, 24), 37, True, 1),  # rows that are computed are written as rows, and copied
+    ],
+    ids=str,
+)
+def test_one_of_two_operands_along_the_steps_is_turned_for_threads(
+    copied: list[Axes],
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, ...],
+    columns: int,
+    computed: bool,
+    turns: int,
+) -> None:
+    monkeypatch.setattr(operand_layout, "_copies", lambda *_: 0.0)
+    random = np.random.default_rng(columns)
+    x, w = (random.normal(size=s).astype(np.float32) for s in (shape, (columns, shape[-1])))
+    y = Tensor(x).exp() if computed else Tensor(x)
+    y64 = np.exp(x.astype(np.float64)) if computed else x.astype(np.float64)
+    np.testing.assert_allclose(
+        y.linear(Tensor(w)).numpy(), y64 @ w.astype(np.float64).T, rtol=1e-4, atol=1e-4
+    )
+    assert len(copied) == turns and all(axes[-1] != len(axes) - 1 for axes in copied)
+
+
+def test_a_turn_for_threads_is_worth_it_beside_much_work() -> None:
+    """Each of them is a kernel more, and no two of them are made; scores of an attention stay as they are."""
+    with an_h200() as machine:
+        for m, k, n, kernels in ((4096, 1024, 4096, 2), (512, 512, 512, 1), (4095, 1024, 4095, 1)):
+            x, w = empty(m, k, dtype="float32"), empty(n, k, dtype="float32")
+            assert len(planned([x.linear(w).uop], machine)) == kernels
+            assert len(planned([(x @ w.transpose(0, 1).contiguous()).uop], machine)) == 2
+        q, k = (empty(4, 12, 2048, 64, dtype="float32") for _ in range(2))
+        assert len(planned([(q @ k.transpose(2, 3)).uop], machine)) == 1
+        x, w = empty(4096, 1024), empty(4096, 1024)
+        assert len(planned([x.linear(w).uop], machine)) == 1  # a unit reads either order

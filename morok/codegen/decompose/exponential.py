@@ -16,6 +16,7 @@ subnormals. The polynomials are minimax fits (weighted, relative to the function
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from morok.codegen.decompose.pieces import (
     absolute,
@@ -38,6 +39,7 @@ from morok.codegen.decompose.pieces import (
     where,
 )
 from morok.dtype import float32, float64
+from morok.ir.build import approximate_op
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
 
@@ -90,6 +92,8 @@ _ERF = {
     ),
 }  # fmt: skip
 
+Quotient = Callable[[UOp, UOp], UOp]
+
 _LOG2E = 1.4426950408889634
 # ln 2 and log₂e in two parts. The first part of ln 2 has few bits, so that n·hi is exact.
 _LN2 = {
@@ -107,7 +111,8 @@ _EXP_RANGE = {float32: (-176.0, 89.0), float64: (-1418.0, 710.0)}
 LEAST_ADDED = 1e-20  # to this, what is smaller than any normal number adds nothing
 _EXP_NORMAL = {float32: -86.0, float64: -707.0}  # above it, half of exp is a normal number
 # Sigmoids: by how many powers of two the denominator is smaller on the way, and the exponents that count.
-_SIGMOID = {float32: (32, -64.0, 110.5), float64: (64, -64.0, 753.7)}
+# With these the denominator and its inverse are normal numbers, so an approximate inverse is enough.
+_SIGMOID = {float32: (64, -40.0, 110.5), float64: (64, -64.0, 753.7)}
 _EXP2_RANGE = {float32: (-254.0, 128.5), float64: (-2046.0, 1024.5)}
 _ERF_END = {float32: 4.0, float64: 6.0}
 _TANH_END = {float32: 20.0, float64: 44.0}
@@ -181,12 +186,25 @@ def exp_plus(x: UOp, c: UOp) -> UOp:
     return fma(p, 2.0, 2.0) * _from_last_bits(bits, x) + c
 
 
-def sigmoid(x: UOp) -> UOp:
+def exact_quotient(x: UOp, y: UOp) -> UOp:
+    """x / y."""
+    return x / y
+
+
+def quick_quotient(x: UOp, y: UOp) -> UOp:
+    """x / y by an approximate inverse, which has to be a normal number as y is, and one correction: at most
+    0.51 ULP. A division that is right for all numbers looks at them first, and has a branch."""
+    inverse = approximate_op(Ops.RECIP, y)
+    near = x * inverse
+    return fma(fma(-near, y, x), inverse, near)
+
+
+def sigmoid(x: UOp, quotient: Quotient = exact_quotient) -> UOp:
     """1 / (1 + e^-x), subnormal results included: both sides are 2^-k of themselves, so nothing overflows."""
     k, low, high = _SIGMOID[x.dtype.scalar]
     p, bits = _exp_within(-x, low, high, _bias(x) - k)
     power, part = _from_last_bits(bits, x), like(x, 2.0**-k)
-    return part / (fma(p, power, power) + part)
+    return quotient(part, fma(p, power, power) + part)
 
 
 def exp2(x: UOp) -> UOp:
@@ -256,12 +274,12 @@ def log2(x: UOp) -> UOp:
     return _log_special(x, exact + where(k.eq(0.0), correction, error + correction))
 
 
-def tanh(x: UOp) -> UOp:
+def tanh(x: UOp, quotient: Quotient = exact_quotient) -> UOp:
     """Hyperbolic tangent."""
     p, bits = _exp_minus_one(absolute(x).minimum(_TANH_END[x.dtype.scalar]), 2, _bias(x))
     power = _from_last_bits(bits, x)
     e = fma(p, power, fma(power, 0.5, -0.5))  # (exp(2|x|) - 1) / 2
-    return copy_sign(e / (e + 1.0), x)
+    return copy_sign(quotient(e, e + 1.0), x)
 
 
 def _bias(x: UOp) -> int:

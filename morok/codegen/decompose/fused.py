@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus, sigmoid
-from morok.codegen.decompose.table import division_rules
+from morok.codegen.decompose.table import division_rules, quotient_of
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.rules import Rules, unproved, why
@@ -53,7 +53,7 @@ def logistic(node: UOp, ctx: Any) -> UOp | None:
     x = below.src[0]
     if x.dtype is not e.dtype:  # an integer, of which the power is a float's
         return None
-    return sigmoid(x) if e is alu(Ops.EXP, -alu(Ops.ABS, x)) else None
+    return sigmoid(x, quotient_of(x, ctx.machine)) if e is alu(Ops.EXP, -alu(Ops.ABS, x)) else None
 
 
 def _is(node: UOp, value: float) -> bool:

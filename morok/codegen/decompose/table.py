@@ -22,7 +22,6 @@ _FUNCTIONS: dict[Op, Callable[..., UOp]] = {
     Ops.EXP2: exponential.exp2,
     Ops.LOG: exponential.log,
     Ops.LOG2: exponential.log2,
-    Ops.TANH: exponential.tanh,
     Ops.ERF: exponential.erf,
     Ops.SIN: trigonometric.sin,
     Ops.COS: trigonometric.cos,
@@ -43,6 +42,20 @@ def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp |
 
     decompose.__name__ = function.__name__
     return decompose
+
+
+def quotient_of(x: UOp, machine: Machine) -> exponential.Quotient:
+    """How normal numbers are divided for a function of x."""
+    quick = x.dtype.scalar is float32 and Ops.RECIP in machine.approximate
+    return exponential.quick_quotient if quick else exponential.exact_quotient
+
+
+def tanh(node: UOp, ctx: Any) -> UOp | None:
+    """The hyperbolic tangent, unless the device has it."""
+    if Ops.TANH in ctx.machine.ops:
+        return None
+    x = node.src[0]
+    return exponential.tanh(x, quotient_of(x, ctx.machine))
 
 
 def float_power(node: UOp) -> UOp | None:
@@ -112,6 +125,7 @@ def decompose_rules() -> Rules:
 
         expand.__name__ = op.name.lower()
         yield op.name.lower(), Head(op).any() >> _unless_native(expand), _NEEDED, _CODE
+    yield "tanh", Head(Ops.TANH).any() >> tanh, _NEEDED, _CODE
     yield "pow", Head(Ops.POW).any() >> _unless_native(float_power), _NEEDED, _CODE
     # 1/x and 1/√x
     yield "recip", Head(Ops.RECIP).any() >> _unless_native(reciprocal), _NEEDED

@@ -43,7 +43,7 @@ from morok.symbolic.im2col_boxes import walk_coordinates
 from morok.symbolic.sets import simplify
 from morok.symbolic.tma_boxes import coordinates
 
-FEW = 24  # registers of a thread that only starts copies: the least there are
+FEW = 40  # registers of a thread that only starts copies: with 24, those for other blocks too were in memory
 BESIDE = 56  # registers of a thread that multiplies, beside its results
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 _GRID = (AxisKind.GLOBAL, AxisKind.CLUSTER)

@@ -147,8 +147,6 @@ def can_local(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reason = cuttable(loops, opt)
     if reason is None and not is_result(loops, loops.by_number[opt.axis]):
         reason = _closed_by(loops, opt, Ops.END)
-    elif reason is None and not any(n.op is Ops.WMMA for n in loops.order):
-        reason = "a staged result is divided among warp groups by a matrix unit"
     reason = reason or _concurrent(loops, opt)
     if reason is not None:
         return reason

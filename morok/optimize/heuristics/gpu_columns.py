@@ -24,6 +24,7 @@ THREADS = 1024  # of a multiprocessor, that should be busy
 UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its share of the memory's rate
 # Bytes of a row that a block reads side by side, and what of the memory's rate is left: sectors have 32.
 PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
+ALONE = 3  # times its share of the memory's rate that a multiprocessor gets, if others have no work: a guess
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
 LEAST = 64  # rows that are worth sharing
@@ -122,7 +123,15 @@ def _share(blocks: int, threads: int, each: int, piece: int, cores: int) -> floa
     comes along with it they use."""
     together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
     under_way = max(1.0, together) * threads * each * AT_ONCE / UNDER_WAY
-    return min(1.0, together) * min(1.0, under_way) * next(worth for n, worth in PIECES if piece >= n)
+    share = min(1.0, together) * min(1.0, under_way) * next(worth for n, worth in PIECES if piece >= n)
+    return share * _balance(blocks, cores)
+
+
+def _balance(blocks: int, cores: int) -> float:
+    """The part of the memory's rate that is left where some multiprocessors have one block more than others:
+    the last ones have it for themselves, and cannot take all of it."""
+    whole, rest = divmod(blocks, cores)
+    return blocks / cores / (whole + max(rest / cores, 1 / ALONE)) if whole and rest else 1.0
 
 
 def _at_once(k: UOp, tall: int) -> int:

@@ -19,6 +19,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import WARP_GROUP
 from morok.machine.grid_time import (
+    ALONE,
     EPILOGUE,
     PRODUCER,
     UNIFORM,
@@ -43,6 +44,8 @@ COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting th
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 FEW_ROWS = 64  # of a tile that is multiplied with a deep ring,
 DEEPEST_ALONE, MOST_BESIDE = 8, 2  # of so many tiles where so few blocks share room
+WRITTEN_OUT = 512  # operations on all sums of a thread from which on they are a loop: they leave the cache
+BESIDE = 8  # sums that such a loop has at once, so that what is done to one need not wait for itself
 AHEAD = 4  # rows of a result's tile whose other operands a thread asks for at once
 MOST_EMPTY = 1.05  # rows of tiles of those that there are, so that they make whole groups
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
@@ -101,10 +104,10 @@ class _Plan(PricedProduct):
         self.unit = unit
         self.roles = roles
         self.transposed = unit is not None and bool(self._is_transposed(unit))
-        self.cluster = 1
+        self.sharing = ALONE
         if unit is not None and (rates := self.builder.machine.products) is not None:
             problem = self.problem(rates.unit_rate / unit.inputs.itemsize, unit.lanes)
-            self.cluster = self._cluster(problem, unit, shape, roles)
+            self.sharing = self._sharing(problem, unit, shape, roles)
         reads = (self.product.along_i[0], self.product.along_j[0])
         inputs = max(a.node.dtype.itemsize for a in reads) if unit is None else unit.inputs.itemsize
         return self._tiles(self.i, self.j, int(self.step.arg[0]), shape, shape.bytes // inputs)
@@ -140,39 +143,45 @@ class _Plan(PricedProduct):
             return False
         if not self._inside(rows, columns, step, shape):
             return False
-        rank = self._neighbours(i) if rows != i and self.cluster > 1 else None
+        rank = self._neighbours(i, rows, j, columns)
+        high = self.sharing.high
         if rows != i:
             for group in self._groups(shape):
-                if group > self.cluster and self._trips(i) > group // self.cluster:
-                    if self.do("TILE", i, group // self.cluster):
-                        break
+                if group > high and self._trips(i) > group // high and self.do("TILE", i, group // high):
+                    break
         return self.roles == UNIFORM or self._specialize(rank)
 
     def _round_up(self, i: int, j: int, shape: BlockTile) -> None:
         """Rows of tiles that whole groups, or clusters, can be made of, if that takes no turn more."""
         high, wide = self._sides(shape)
-        cores = max(1, self.builder.machine.cores // self.cluster) * self.cluster
+        blocks, least = self.sharing.blocks, self.sharing.high
+        cores = max(1, self.builder.machine.cores // blocks) * blocks
+        if self.sharing.wide > 1:
+            self.do("PADTO", j, self.sharing.wide * wide)
         tiles = -(-self._trips(i) // high)
         beside = self._beside() * -(-self._trips(j) // wide)
-        turns = -(-(-(-tiles // self.cluster) * self.cluster * beside) // cores)
+        turns = -(-(-(-tiles // least) * least * beside) // cores)
         if tiles < 2:
             return
-        for group in (*self._groups(shape), self.cluster):
+        for group in (*self._groups(shape), least):
             whole = -(-tiles // group) * group
-            if group < self.cluster or tiles <= group or whole > tiles * MOST_EMPTY:
+            if group < least or tiles <= group or whole > tiles * MOST_EMPTY:
                 continue
             if -(-whole * beside // cores) <= turns:
                 if whole != tiles:
                     self.do("PADTO", i, group * high)
                 return
-        self.do("PADTO", i, self.cluster * high)
+        self.do("PADTO", i, least * high)
 
-    def _neighbours(self, i: int) -> int | None:
-        """The loop over the rows of tiles that the blocks of a cluster have."""
-        if self._trips(i) == self.cluster:
-            return i
+    def _neighbours(self, i: int, rows: int, j: int, columns: int) -> int | None:
+        """The loop over tiles that the blocks of a cluster have, along the side that they do not share."""
+        outer, inner = (j, columns) if self.sharing.rows else (i, rows)
+        if self.sharing.blocks < 2 or inner == outer:
+            return None
+        if self._trips(outer) == self.sharing.blocks:
+            return outer
         rank = self.loops.next_number()
-        return rank if self.do("TILE", i, self.cluster) else None
+        return rank if self.do("TILE", outer, self.sharing.blocks) else None
 
     def _specialize(self, rank: int | None) -> bool:
         """Producer and epilogue warp groups, in persistent blocks; clusters of them where that is faster."""
@@ -180,12 +189,16 @@ class _Plan(PricedProduct):
             return False
         blocks = self.builder.machine.cores
         if rank is not None and self.do("CLUSTER", rank):
-            blocks //= self.cluster
+            blocks //= self.sharing.blocks
         self.do("PERSISTENT", amount=blocks)
         return all_walked(self.loops.ast)
 
     def _stages_result(self, shape: BlockTile) -> bool:
-        """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
+        """Whether the result goes through shared memory: with roles, only what would be written in pieces;
+        of threads, what would be more code than is kept at hand."""
+        if self.unit is None:
+            sums = shape.rows * shape.columns // (shape.across * shape.along)
+            return self.product.after(self.builder.machine.op_costs) * sums >= WRITTEN_OUT
         whole = self.product.widest >= WHOLE
         if shape.rows * shape.columns < COLLECTED or (
             whole and not divides(self._vector(), self.product.j.src[0])
@@ -257,21 +270,23 @@ class _Plan(PricedProduct):
 
     def _inside(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         """The tile's own loops: units or threads, and who writes the result."""
-        if self.unit is None:
-            return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
         vector = self._vector()
+        tile = self._thread_tile if self.unit is None else self._unit_tile
         if not self._stages_result(shape) or not self.do("STAGE_RESULT", axes=(rows, columns)):
-            return self._unit_tile(rows, columns, step, shape)
-        if not self._unit_tile(first, first + 1, step, shape):
+            return tile(rows, columns, step, shape)
+        if not tile(first, first + 1, step, shape):
             return False
-        threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * self.unit.lanes
+        lanes = 1 if self.unit is None else self.unit.lanes
+        threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
         # loads that a thread has under way at once: those of a vector, or of several rows
         ahead = self._whole_vector() // vector
         if self.product.reads_per_output():
             ahead = max(ahead, AHEAD)
+        if self.unit is None:
+            ahead = max(ahead, BESIDE // vector)
         if ahead > 1 and self._trips(rows) * along // threads >= 2 * ahead:
             self.do("UPCAST", rows, ahead)
         # neighbouring threads have neighbouring columns: the last loop is the fastest

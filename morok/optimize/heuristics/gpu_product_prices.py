@@ -12,7 +12,7 @@ from dataclasses import replace
 from morok.ir.infer import ranges
 from morok.ir.matrix import MatrixUnit
 from morok.ir.node import UOp
-from morok.machine.grid_time import UNIFORM, Problem, clocks, sharing_blocks, tiles_of
+from morok.machine.grid_time import ALONE, UNIFORM, Problem, Sharing, best_sharing, clocks, tiles_of
 from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
 from morok.optimize.actions.matrix import as_input, factors
@@ -51,7 +51,7 @@ class PricedProduct:
         self.product = product
         self.unit: MatrixUnit | None = None
         self.roles = UNIFORM
-        self.cluster = 1  # blocks that share tiles of columns
+        self.sharing = ALONE  # blocks that are a cluster
         self.transposed = False  # whether the unit's rows are columns of the outputs
         self.steps = product.steps
         left = product.along_i[0]
@@ -124,7 +124,7 @@ class PricedProduct:
                 problem = replace(problem, rate=problem.rate * rates.singly)
                 tiles = [(s, r) for s, r in tiles if s.columns <= s.rows]  # the columns are what is expensive
             found += [
-                (clocks(problem, s, machine, roles, self._cluster(problem, unit, s, roles)), unit, s, roles)
+                (clocks(problem, s, machine, roles, self._sharing(problem, unit, s, roles)), unit, s, roles)
                 for s, roles in tiles
             ]
         problem = self.problem(rates.thread_rate, 1)
@@ -165,11 +165,11 @@ class PricedProduct:
         rate = rates.alone[bool(unit.shared)]
         return expected + whole - now + tiles / machine.cores * plain.steps * alone * rate
 
-    def _cluster(self, problem: Problem, unit: MatrixUnit, shape: BlockTile, roles: int) -> int:
-        """Blocks that share the tiles of columns."""
+    def _sharing(self, problem: Problem, unit: MatrixUnit, shape: BlockTile, roles: int) -> Sharing:
+        """Blocks that share tiles."""
         if self._is_transposed(unit):
-            return 1
-        return sharing_blocks(problem, shape, self.builder.machine, roles)
+            return ALONE
+        return best_sharing(problem, shape, self.builder.machine, roles)
 
     def _lines(self, reads: tuple[Access, ...], outer: UOp) -> float:
         """Lines of the second cache for a row of a tile that is as long as one, on average; 0 where

@@ -17,10 +17,9 @@ both operands and for what is written.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise, permutations
+from itertools import permutations
 from typing import NamedTuple
 
 from morok import knobs
@@ -34,11 +33,23 @@ from morok.machine.devices import machine_of
 from morok.machine.grid_time import memory_clocks, register_clocks, units_for
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, contraction_at
-from morok.schedule.costs import STORED, elements
+from morok.schedule.costs import elements
+from morok.schedule.graph.operand_reads import (
+    Read,
+    axes_of,
+    base_of,
+    is_memory,
+    lies_along,
+    meet,
+    number_of,
+    overlap,
+    own_loop,
+    reads_of_operands,
+    single_loops,
+    slides,
+    trips,
+)
 from morok.schedule.indexing import known_shape
-from morok.schedule.kernel.probe import on_memory
-from morok.schedule.kernel.stages import KERNEL_STAGES
-from morok.symbolic.quotients import split_sum
 
 LEAST_WORK = 1 << 24  # multiplications
 # times of a product that the copies may take: one that reads element by element took 7 on an H200
@@ -46,19 +57,20 @@ WORTH = 2.0
 REASON = "a unit reads it in whole vectors with its longest sum as the last axis"
 LONGER = "a unit reads it in whole vectors where each row begins with one"
 DENSE = "a unit reads it in whole vectors without what its stride leaves out"
+ROWS = "a product reads it turned, and rows are written as rows"
 LONGER_WORTH = 1.0  # the same for rows that begin anywhere: such products took 2.5 and 5 times as long
 
 Axes = tuple[int, ...]
 
 
-class Read(NamedTuple):
-    """A lowered read of an operand: how far each loop moves it."""
-
-    steps: Mapping[UOp, int]
-
-
 class Packed(NamedTuple):
     """Only what is read, without the places between that a stride leaves out."""
+
+
+class Copied(NamedTuple):
+    """An order of axes that a copy has. What is computed is kept first: who computes rows writes rows."""
+
+    axes: Axes
 
 
 class Turn(NamedTuple):
@@ -82,11 +94,14 @@ class Line(NamedTuple):
     whole: int
 
 
+Form = Axes | Packed | Longer | Copied
+
+
 class Layout(NamedTuple):
     """Orders of axes of both operands, or lengths of their rows, and the axis of the result that should be
     its last one."""
 
-    operands: Sequence[Axes | Packed | Longer | None]
+    operands: Sequence[Form | None]
     last: int | None = None
 
 
@@ -135,18 +150,11 @@ def _with_last(node: UOp, last: int) -> UOp:
     return permute(kept, [axes.index(a) for a in range(len(axes))])
 
 
-def base_of(x: UOp) -> UOp:
-    """What a factor is made of, without views and conversions to a wider type; memory by its axes."""
-    while x.op.is_movement or (x.op is Ops.CAST and x.src[0].dtype.itemsize < x.dtype.itemsize):
-        if x.op is Ops.RESHAPE and x.src[0].op in STORED:
-            break
-        x = x.src[0]
-    return x
-
-
-def _formed(x: UOp, form: Axes | Packed | Longer) -> UOp:
+def _formed(x: UOp, form: Form) -> UOp:
     if isinstance(form, Packed):
         return _packed(x)
+    if isinstance(form, Copied):
+        return _copied(x, form.axes)
     return _lengthened(x, form) if isinstance(form, Longer) else _turned(x, form)
 
 
@@ -188,6 +196,15 @@ def _turned(x: UOp, axes: Axes) -> UOp:
     return permute(kept, [axes.index(a) for a in range(len(axes))])
 
 
+def _copied(x: UOp, axes: Axes) -> UOp:
+    """A factor that is read from a copy of its memory with the axes in another order."""
+    base = base_of(x)
+    if x is not base:
+        return x.replace((_copied(x.src[0], axes), *x.src[1:]))
+    kept = x if is_memory(x) else make(Ops.CONTIGUOUS, x.dtype, (x,), ROWS, x.origin)
+    return _turned(kept, axes)
+
+
 def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     """For both factors of a product the order of axes that they should have; None where it is as it is."""
     product = contraction_at(node) if machine.grid is not None and machine.products is not None else None
@@ -201,11 +218,11 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     if reads is None:
         return AS_IT_IS
     found = [_order(bases[n], reads[n], reads[1 - n], machine) for n in range(2)]
-    lies = [_lies_along(read) if turn is None else turn.last for turn, read in zip(found, reads, strict=True)]
+    lies = [lies_along(read) if turn is None else turn.last for turn, read in zip(found, reads, strict=True)]
     if lies[0] is not lies[1] and all(r is not None and r.arg[1] is AxisKind.REDUCE for r in lies):
         for n, turn in enumerate(found):  # one step is a unit's: the other operand would be read by elements
             if turn is not None and not isinstance(turn.axes, Packed):
-                own = _own(bases[n], reads[n], reads[1 - n], machine)
+                own = own_loop(bases[n], reads[n], reads[1 - n], machine)
                 found[n] = _turn(bases[n], reads[n], own) or turn
     last = None
     by_units = bool(units_for(bases[0].dtype, node.dtype, machine))
@@ -215,7 +232,7 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
             continue
         if other is not None and other.last.arg[1] is AxisKind.LOOP:
             continue  # along a step it would be of no use: the other one is not
-        beside = _turn(bases[1 - n], reads[1 - n], _own(bases[1 - n], reads[1 - n], reads[n], machine))
+        beside = _turn(bases[1 - n], reads[1 - n], own_loop(bases[1 - n], reads[1 - n], reads[n], machine))
         axis = _axis_of(node, chosen.last, reads)
         if beside is not None and axis is not None:
             found[1 - n], last = beside, axis
@@ -226,10 +243,10 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
         found[1 - n] = found[1 - n] or _along_the_same(bases[1 - n], reads[1 - n], found[n], machine)
     axes = [None if f is None else f.axes for f in found]
     if not by_units and not _are_steps(found, reads):
-        return AS_IT_IS
+        return _crosswise(product, bases, reads, machine)
     if any(f is not None for f in found):
         is_worth = _is_worth(product, bases, axes, machine, WORTH)
-        if is_worth and any(map(_slides, reads)):
+        if is_worth and any(map(slides, reads)):
             line = _line(product, found, node, machine)
             clocks = _copies(bases, axes, machine) + _laid_clocks(product, line, machine)
             is_worth = clocks < _by_threads(product, bases, reads, machine)
@@ -240,6 +257,28 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     return AS_IT_IS
 
 
+def _crosswise(product: GraphContraction, bases: list[UOp], reads: list[Read], machine: Machine) -> Layout:
+    """One of two operands that lie along the steps is turned for threads, if that is less than it saves.
+
+    Numbers that a thread reads four steps at a time lie in one bank of registers. Products side by side are
+    left alone: they may be an attention's scores, which a later stage makes a part of one kernel.
+    """
+    steps = [r for r in map(lies_along, reads) if r is not None and r.arg[1] is AxisKind.REDUCE]
+    alone = product.batch == 1 and not any(map(slides, reads))
+    if machine.products is None or len(steps) < 2 or not alone:
+        return AS_IT_IS
+    best, clocks = AS_IT_IS, (1 - machine.products.crosswise) * product.clocks(machine)
+    for n in (1, 0):
+        turn = _turn(bases[n], reads[n], own_loop(bases[n], reads[n], reads[1 - n], machine))
+        if turn is None or isinstance(turn.axes, Packed):
+            continue
+        forms = [Copied(turn.axes) if n == i else None for i in range(2)]
+        passes = 1 if is_memory(bases[n]) else 2
+        if (taken := passes * _copies(bases, forms, machine)) < clocks:
+            best, clocks = Layout(forms), taken
+    return best
+
+
 def _are_steps(found: Sequence[Turn | None], reads: Sequence[Read]) -> bool:
     """Whether a window is read, and every one of them in vectors of steps.
 
@@ -247,7 +286,7 @@ def _are_steps(found: Sequence[Turn | None], reads: Sequence[Read]) -> bool:
     and a convolution of 3×3 in float32 takes 1.5 times as long on an H200. Where outputs come to lie side by
     side instead, the result has to be turned as well, and what has few channels is slower.
     """
-    windows = [turn for turn, read in zip(found, reads, strict=True) if _slides(read)]
+    windows = [turn for turn, read in zip(found, reads, strict=True) if slides(read)]
     lines = [t.last for t in windows if t is not None and not isinstance(t.axes, Packed)]
     return 0 < len(windows) == sum(r.arg[1] is AxisKind.REDUCE for r in lines)
 
@@ -257,7 +296,7 @@ def _is_of_use(turn: Turn | None, mine: Read, other: Read) -> bool:
     if turn is None or turn.last.arg[1] is not AxisKind.LOOP:
         return True
     own = [r for r in mine.steps if r.arg[1] is AxisKind.LOOP and r not in other.steps]
-    innermost = max(own, key=_number)
+    innermost = max(own, key=number_of)
     return turn.last is innermost or not any(
         k.arg[1] is AxisKind.REDUCE and trips(k) < trips(innermost) and meet(innermost, k, mine)
         for k in mine.steps
@@ -271,12 +310,12 @@ def _along_the_same(base: UOp, mine: Read, other: Turn | None, machine: Machine)
     along = [r for r, step in mine.steps.items() if step == 1]
     if other.last in along or not along or any(r.arg[1] is not AxisKind.REDUCE for r in along):
         return None
-    return _turn(base, mine, other.last if other.last in _single(base, mine, machine) else None)
+    return _turn(base, mine, other.last if other.last in single_loops(base, mine, machine) else None)
 
 
 def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
     """The axis of a product's result that a loop over outputs is; None if they cannot be told apart."""
-    loops = sorted({k for read in reads for k in read.steps if k.arg[1] is AxisKind.LOOP}, key=_number)
+    loops = sorted({k for read in reads for k in read.steps if k.arg[1] is AxisKind.LOOP}, key=number_of)
     sizes = known_shape(node)
     axes = [a for a, n in enumerate(sizes) if n != 1]
     if [sizes[a] for a in axes] != [trips(k) for k in loops]:
@@ -284,21 +323,17 @@ def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
     return axes[loops.index(r)]
 
 
-def _number(r: UOp) -> int:
-    return int(r.arg[0])
-
-
 def _is_worth(
     product: GraphContraction,
     bases: list[UOp],
-    found: Sequence[Axes | Packed | Longer | None],
+    found: Sequence[Form | None],
     machine: Machine,
     worth: float,
 ) -> bool:
     return _copies(bases, found, machine) <= worth * product.clocks(machine)
 
 
-def _copies(bases: list[UOp], found: Sequence[Axes | Packed | Longer | None], machine: Machine) -> float:
+def _copies(bases: list[UOp], found: Sequence[Form | None], machine: Machine) -> float:
     """The time of the copies of operands."""
     assert machine.grid is not None
     formed = [b for b, form in zip(bases, found, strict=True) if form is not None]
@@ -341,76 +376,32 @@ def _vector_steps(inputs: DType, output: DType, machine: Machine) -> int:
     return machine.access_lanes(inputs) if inputs is output is float32 else 0
 
 
-def _slides(read: Read) -> bool:
-    """Whether outputs and steps come to the same place by different ways."""
-    return any(r.arg[1] is not k.arg[1] and meet(r, k, read) for r, k in combinations(read.steps, 2))
-
-
-def meet(r: UOp, k: UOp, read: Read) -> bool:
-    """Whether two loops come to the same place by different ways."""
-    a, b = abs(read.steps[r]), abs(read.steps[k])
-    return a < b * trips(k) and b < a * trips(r)
-
-
-def reads_of_operands(node: UOp, bases: list[UOp]) -> list[Read] | None:
-    """How a product reads its operands, if these were memory; None where that is no plain sum."""
-    kernel = on_memory(node, set(bases).__contains__)
-    if kernel is None:
-        return None
-    for stage in KERNEL_STAGES:
-        kernel = stage.apply(kernel, None)
-    reads = [n for n in toposort(kernel) if n.op is Ops.INDEX and not n.dtype.is_ptr]
-    sums = [n for n in toposort(kernel) if n.op is Ops.REDUCE]
-    if len(reads) != 2 or len(sums) != 1:
-        return None
-    found: dict[int, Read] = {}
-    for n in reads:
-        terms, _ = split_sum(n.src[1])
-        if any(t.op is not Ops.RANGE for t, _ in terms):
-            return None
-        found[int(n.src[0].arg)] = Read({t: k for t, k in terms if k})
-    numbers = [i + 1 for i, _ in enumerate(_in_order(node, bases))]
-    if sorted(found) != numbers:
-        return None
-    return [found[1 + _in_order(node, bases).index(b)] for b in bases]
-
-
-def _in_order(node: UOp, bases: list[UOp]) -> list[UOp]:
-    """The operands in the order in which memory is numbered."""
-    return [n for n in toposort(node, stop=set(bases).__contains__) if n in bases]
-
-
 def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
     """The order of axes in which a read has whole vectors; None where it has them, or none would have."""
-    sizes, moving = _axes(base, mine)
+    sizes, moving = axes_of(base, mine)
     lanes = machine.access_lanes(base.dtype)
     last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
     along = sorted(moving.get(last, []), key=lambda r: abs(mine.steps[r]))
     if not along:
         return None
-    windows = any(_overlap(sorted(rs, key=lambda r: abs(mine.steps[r])), mine) for rs in moving.values())
-    if trips(along[0]) >= lanes and not _overlap(along, mine):
+    windows = any(overlap(sorted(rs, key=lambda r: abs(mine.steps[r])), mine) for rs in moving.values())
+    if trips(along[0]) >= lanes and not overlap(along, mine):
         if mine.steps[along[0]] == 1:
             return None
         if abs(mine.steps[along[0]]) > 1 and not windows and _is_aligned(_dense(base, mine), lanes):
             return Turn(Packed(), along[0])
     steps = [r for r in {**mine.steps, **other.steps} if r.arg[1] is AxisKind.REDUCE]
     longest = max(steps, key=trips, default=None)
-    single, own = _single(base, mine, machine), _own(base, mine, other, machine)
+    single, own = single_loops(base, mine, machine), own_loop(base, mine, other, machine)
     chosen = longest if longest in single else own
     if chosen is not None and chosen is not own and own is not None and single[own] and not single[chosen]:
         chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
     return _turn(base, mine, chosen if chosen is not None and trips(chosen) >= lanes else None)
 
 
-def _lies_along(read: Read) -> UOp | None:
-    """The loop that moves a read element by element."""
-    return next((r for r, k in read.steps.items() if k == 1), None)
-
-
 def _dense(base: UOp, mine: Read) -> Read:
     """How far loops would move a read of memory that holds nothing else, in the same order of axes."""
-    sizes, moving = _axes(base, mine)
+    sizes, moving = axes_of(base, mine)
     step, found = 1, {}
     for axis in reversed(range(len(sizes))):
         for r in sorted(moving.get(axis, []), key=lambda r: abs(mine.steps[r])):
@@ -435,7 +426,7 @@ def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:
 
     Lines of an image are no rows: both axes together are one loop.
     """
-    sizes, moving = _axes(base, mine)
+    sizes, moving = axes_of(base, mine)
     lanes = machine.access_lanes(base.dtype)
     *before, last = [a for a, n in enumerate(sizes) if n > 1] or [0]
     along, rows = moving.get(last, []), moving.get(before[-1], []) if before else []
@@ -446,55 +437,10 @@ def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:
     return Longer(last, -(-sizes[last] // lanes) * lanes)
 
 
-def _axes(base: UOp, mine: Read) -> tuple[list[int], dict[int, list[UOp]]]:
-    """Sizes of memory's axes, and the loops that move a read along each."""
-    sizes = [n if isinstance(n, int) else 0 for n in known_shape(base)]
-    strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
-    moving: dict[int, list[UOp]] = {}
-    for r, k in mine.steps.items():
-        axis = next(a for a, n in enumerate(sizes) if n > 1 and k % strides[a] == 0)
-        moving.setdefault(axis, []).append(r)
-    return sizes, moving
-
-
-def _single(base: UOp, mine: Read, machine: Machine) -> dict[UOp, int]:
-    """Loops that move a read along an axis step by step, whole vectors long: alone, or inside of others, as
-    the channels of a group are."""
-    sizes, moving = _axes(base, mine)
-    lanes = machine.access_lanes(base.dtype)
-    found: dict[UOp, int] = {}
-    for axis, loops in moving.items():
-        first, *others = sorted(loops, key=lambda r: abs(mine.steps[r]))
-        unit = math.prod(sizes[axis + 1 :])
-        whole = trips(first) * unit
-        if mine.steps[first] != unit or any(mine.steps[r] % whole for r in others):
-            continue
-        if (trips(first) if others else sizes[axis]) % lanes == 0:
-            found[first] = axis
-    return found
-
-
-def _own(base: UOp, mine: Read, other: Read, machine: Machine) -> UOp | None:
-    """The longest loop over outputs of this operand alone that could be its last axis."""
-    _, moving = _axes(base, mine)
-    alone = [r for r, axis in _single(base, mine, machine).items() if len(moving[axis]) == 1]
-    own = [r for r in alone if r.arg[1] is AxisKind.LOOP and r not in other.steps]
-    return max(own, key=trips, default=None)
-
-
 def _turn(base: UOp, mine: Read, chosen: UOp | None) -> Turn | None:
     """The order of axes with a loop's axis as the last one."""
     if chosen is None:
         return None
-    sizes, moving = _axes(base, mine)
+    sizes, moving = axes_of(base, mine)
     axis = next(a for a, loops in moving.items() if chosen in loops)
     return Turn((*(a for a in range(len(sizes)) if a != axis), axis), chosen)
-
-
-def _overlap(loops: list[UOp], read: Read) -> bool:
-    """Whether loops along one axis, slower ones last, come to the same place by different ways: a window."""
-    return any(abs(read.steps[b]) < abs(read.steps[a]) * trips(a) for a, b in pairwise(loops))
-
-
-def trips(r: UOp) -> int:
-    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0

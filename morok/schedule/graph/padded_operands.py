@@ -20,7 +20,7 @@ from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.schedule.contraction import contraction_at, size_of, varying
 from morok.schedule.costs import elements
-from morok.schedule.graph.operand_layout import Read, base_of, meet, reads_of_operands, trips
+from morok.schedule.graph.operand_reads import Read, base_of, meet, reads_of_operands, trips
 from morok.schedule.indexing import groups, known_shape
 
 GUARDED = 4  # instructions for an element that has a condition of its own

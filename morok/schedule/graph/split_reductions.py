@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from morok import knobs
 from morok.ir.memory import device_of
-from morok.ir.movement import permute, reduce_axis, reshape, shrink
+from morok.ir.movement import pad, permute, reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.core_time import panels_of, product_cycles
@@ -216,16 +216,26 @@ def _in_two(node: UOp, limits: LongReduce, step: int = 1, slack: float = UNEVEN)
     if pieces > 1 and slack * pieces >= most:
         return _by_pieces(node, source, axis, pieces)
     axis = max(axes, key=lambda a: sizes[a])
+    if step > 1 and source.op is Ops.MUL:
+        length = -(-sizes[axis] // (most * step)) * step
+        most = -(-sizes[axis] // length)
+        return _by_pieces(node, _filled_up(source, axis, most * length), axis, most)
     whole = sizes[axis] // (most * step) * most * step
     if not whole:
         return _in_two(node, limits) if step > 1 else node
     main = _by_pieces(node, _part(source, axis, 0, whole), axis, most)
     rest = reduce_axis(_part(source, axis, whole, sizes[axis]), op, axes)
-    if step > 1:  # a product of its own: what adds up the pieces has no tiles
-        rest = make(
-            Ops.CONTIGUOUS, rest.dtype, (rest,), "a long reduction is done in two stages", node.origin
-        )
     return alu(op, main, reshape(rest, known_shape(node)))
+
+
+def _filled_up(source: UOp, axis: int, size: int) -> UOp:
+    """Products of which an axis goes on with zeros, so that it can be cut into equal pieces of whole tiles.
+
+    Both factors are 0 there: the engine that copies tiles fills in zeros beyond memory's end, and for others
+    it is one more condition. What is left over would be a kernel of its own, with few blocks.
+    """
+    more = [(0, size - n if a == axis else 0) for a, n in enumerate(_sizes(source))]
+    return source.replace(tuple([pad(factor, more) for factor in source.src]))
 
 
 def _by_pieces(node: UOp, source: UOp, axis: int, pieces: int) -> UOp:
