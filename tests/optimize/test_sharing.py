@@ -184,7 +184,7 @@ def test_rows_that_go_anywhere_are_walked_in_wide_pieces(cores: int) -> None:
 
 @pytest.mark.parametrize("shape", [(472, 600, 576), (368, 744, 296), (360, 504, 296), (512, 472, 312)])
 def test_panels_that_do_not_go_round_are_not_computed_for_nothing(shape: tuple[int, int, int]) -> None:
-    """Nine panels for two threads would be ten: then they share rows, and the columns are as wide as panels."""
+    """Nine panels for two threads would be ten: then they share rows, and columns are as wide as panels."""
     _, steps, columns = shape
     (ast,) = planned(lambda: empty(shape[0], steps) @ empty(steps, columns), "avx512", 2)
     multiples = {opt.axis: opt.amount for opt in applied(ast) if opt.name == "PADTO"}

@@ -239,7 +239,11 @@ def _tile_blocks(
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
     shares = _shares(builder, product)
-    by_rows = shares > 1 and size(product.i) is not None and _rows_are_shared(builder, product, shape, packed, shares)
+    by_rows = (
+        shares > 1
+        and size(product.i) is not None
+        and _rows_are_shared(builder, product, shape, packed, shares)
+    )
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
     pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
     if not by_rows:
