@@ -37,11 +37,13 @@ MASKS: dict[str, Mask] = {
 }
 
 
-def tensors(heads: int, rows: int, keys: int, width: int, columns: int) -> tuple[list[Tensor], list[Any]]:
+def tensors(
+    heads: int, rows: int, keys: int, width: int, columns: int
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Any, Any, Any]]:
     rng = np.random.default_rng(rows * keys)
     shapes = ((heads, rows, width), (heads, keys, width), (heads, keys, columns))
-    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    return [Tensor(a).realize() for a in arrays], arrays
+    q, k, v = (rng.standard_normal(s).astype(np.float32) for s in shapes)
+    return (Tensor(q).realize(), Tensor(k).realize(), Tensor(v).realize()), (q, k, v)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None) -> Tensor:
@@ -105,10 +107,10 @@ def test_a_bias_and_views_of_one_product() -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 48, 3, 4, 32)).astype(np.float32)
     bias = rng.standard_normal((48, 48)).astype(np.float32)
-    parts = [x[:, :, n].transpose(0, 2, 1, 3) for n in range(3)]
+    a, b, c = (x[:, :, n].transpose(0, 2, 1, 3) for n in range(3))
     own = Tensor(x).realize()
     q, k, v = (own[:, :, n].transpose(1, 2) for n in range(3))
-    close(q.scaled_dot_product_attention(k, v, mask=Tensor(bias).realize()), reference(*parts, bias=bias))
+    close(q.scaled_dot_product_attention(k, v, mask=Tensor(bias).realize()), reference(a, b, c, bias=bias))
 
 
 def test_heads_that_share_keys_and_what_comes_before_and_after() -> None:
@@ -221,5 +223,5 @@ def test_gradients_still_share_what_has_been_computed() -> None:
             for sign in (1, -1):
                 x = [a.copy() for a in wide]
                 x[n][at] += sign * step
-                moved.append(reference(*x, mask=mask).sum())
+                moved.append(reference(x[0], x[1], x[2], mask=mask).sum())
             assert abs(found.numpy()[at] - (moved[0] - moved[1]) / (2 * step)) < 1e-4
