@@ -116,8 +116,29 @@ class MatrixUnit:
     c: Fragment
     lanes: int = 32
     permission: str = ""  # the knob that allows it, where it computes less exactly than its types promise
-    shared: str = ""  # the operands that it reads out of shared tiles by itself, while the threads go on
+    shared: str = ""  # the operands that it reads out of shared tiles by itself
     words: bool = False  # an element is a word of four bytes, and a product is DOT4
+    fused: bool = False  # no unit at all: the lanes of a warp compute the tile by fused products
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it works while the threads go on, and has to be waited for."""
+        return bool(self.shared) and not self.fused
+
+    @property
+    def across(self) -> int:
+        """Of a tile of fused products: lanes side by side along the columns."""
+        return self.lanes * FUSED_ROWS // self.m
+
+    @property
+    def pitch(self) -> int:
+        """Floats from one column that is handed around to the next, which begins in another bank."""
+        return self.m + 4
+
+    @property
+    def passed(self) -> int:
+        """Floats of shared memory in which a warp hands results around."""
+        return max(FUSED_PASSED, self.across) * self.pitch
 
     @property
     def allowed(self) -> bool:
@@ -221,7 +242,38 @@ WGMMA_UNITS: tuple[MatrixUnit, ...] = tuple(
 )
 REGISTER_A_UNITS: tuple[MatrixUnit, ...] = tuple(map(_with_register_a, WGMMA_UNITS))
 WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16)
-ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS
+
+
+def _fused_units(columns: int) -> tuple[MatrixUnit, MatrixUnit]:
+    """Tiles of float32 that a warp computes by fused products, exactly as its types promise: eight rows for a
+    lane, and so many lanes side by side along the columns.
+
+    The first one reads both operands out of shared tiles. Where these lie along the steps, neighbouring lanes
+    have neighbouring columns, whose rows of a tile are in different banks. The other one takes on its left
+    the results of the first as they lie, hands them around through memory of the warp, and reads tiles that
+    lie along the columns, of which a lane has neighbours.
+    """
+    lanes, wide = columns.bit_length() - 1, FUSED_SIDE.bit_length() - 1
+    along = tuple(f"l{i}" for i in range(lanes))
+    mine = tuple(f"r{i}" for i in range(wide - lanes))
+    rows = (*(f"l{i}" for i in range(lanes, 5)), *(f"r{i}" for i in range(wide - lanes, wide - lanes + 3)))
+    high, none = 1 << len(rows), Fragment((), ())
+    first = Fragment(rows, (*along, *mine))
+    name = f"fma.{high}"
+    unit = MatrixUnit(
+        name, high, FUSED_SIDE, FUSED_SIDE, float32, float32, none, none, first, shared="ab", fused=True
+    )
+    second = Fragment(rows, (*mine, *along))
+    return unit, replace(unit, name=f"{name}.register_a", a=first, c=second, shared="b")
+
+
+FUSED_SIDE = 32  # columns and steps of a tile of fused products: as many as a panel has
+FUSED_ROWS = 8  # of a lane
+FUSED_PASSED = 16  # columns of results that lanes hand around at once
+_FUSED = tuple(_fused_units(columns) for columns in (8, 16, 32))
+FUSED_UNITS: tuple[MatrixUnit, ...] = tuple(first for first, _ in _FUSED)
+FUSED_AFTER: tuple[MatrixUnit, ...] = tuple(second for _, second in _FUSED)
+ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS + FUSED_UNITS + FUSED_AFTER
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 
@@ -238,6 +290,7 @@ class Panels:
     lead: int
     stride: int
     transposed: bool = False
+    by_threads: bool = False  # no unit reads it, but the lanes themselves
 
 
 @final

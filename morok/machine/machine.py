@@ -66,6 +66,7 @@ class Machine:
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     matrix_units: tuple[MatrixUnit, ...] = ()
     word_units: tuple[MatrixUnit, ...] = ()  # that multiply four bytes of a word at once, as DOT4 does
+    fused_units: tuple[MatrixUnit, ...] = ()  # tiles of fused products, for chains of products alone
     tile_units: tuple[TileUnit, ...] = ()  # that a core feeds from memory
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
     cluster: int = 1  # blocks that share tiles: each can write into the shared memory of the others
@@ -77,6 +78,7 @@ class Machine:
     local_bytes: int = 16 << 20  # for copies of tiles, per thread; the shared memory of a block
     prefetch_bytes: int = 0  # so far ahead large arrays are prefetched; 0: the processor knows best
     packs_in_order: bool = False  # panels are filled side by side, from rows as they lie in memory
+    scores_in_cache: bool = False  # a thread keeps some rows' scores there, from one product to the next
     ahead_of_use: int = 16 << 20  # bytes that are packed before they are used; 0: the third cache is too slow
 
     # --- what runs side by side

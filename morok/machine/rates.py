@@ -216,3 +216,12 @@ class Attention:
     fewest_warps: int  # of a multiprocessor, to be busy
     run_on: int  # blocks of a multiprocessor that hide copies which begin late
     full: int  # elements of rows of q and v for which three groups keep a multiprocessor busy
+    fused_registers: int  # of a thread, for rows, scores and results by fused products
+    fused_warps: tuple[int, ...]
+    fused_keys: tuple[int, ...]
+    fused_rate: float  # of the fused products that a multiprocessor could start, with all else counted
+    fused_busy: int  # warps of a multiprocessor with which it does
+    fused_read: float  # products in the time of a vector out of shared memory
+    fused_score: float  # and of what becomes of a score
+    fused_turn: float  # and of what lanes tell one another of a row in a step
+    score_moves: float  # how often scores are moved where they are memory

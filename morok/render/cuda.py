@@ -42,6 +42,7 @@ MANY_REGISTERS = 32  # in arrays of one thread: a register tile
 BESIDE_TILES = 40  # registers of a thread beside sums and what units have left there
 READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
 MANY_READ = 256  # bytes that it reads before, between or after loops
+WARP = 32
 READERS = 512  # such threads of a multiprocessor
 
 
@@ -366,12 +367,16 @@ def _shared(writer: _Kernel) -> tuple[int, list[str]]:
     offsets, total = places(writer.instructions)
     if not writer.shared:
         return 0, []
+    threads = math.prod(writer.block.values())
+    passed, total = total, total + -(-threads // WARP) * writer.passed * 4
     static = total <= STATIC_SHARED
     size = str(total) if static else ""
     lines = [f"  {'' if static else 'extern '}__shared__ __align__({ALIGN}) unsigned char shared[{size}];"]
     for (name, dtype), offset in zip(writer.shared, offsets, strict=True):
         kind = type_name(dtype.elem)
         lines.append(f"  {kind}* const {name} = ({kind}*)(shared + {offset});")
+    if writer.passed:
+        lines.append(f"  float* const passed = (float*)(shared + {passed});")
     return 0 if static else total, lines
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morok.dtype import PtrDType
+from morok.ir.matrix import Panels
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 
@@ -26,7 +27,7 @@ def lifetimes(instructions: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
         if node.op is Ops.DEFINE_LOCAL:
             base[node] = node
             accesses[node] = []
-        elif node.op in (Ops.AFTER, Ops.INDEX) and node.src[0] in base:
+        elif (node.op in (Ops.AFTER, Ops.INDEX) or _describes(node)) and node.src[0] in base:
             base[node] = base[node.src[0]]
         elif node.op is Ops.RANGE:
             open_.append(i)
@@ -47,6 +48,11 @@ def lifetimes(instructions: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
                 first, last = min(first, start), max(last, stop)
         out[buffer] = (first, last)
     return out
+
+
+def _describes(node: UOp) -> bool:
+    """Whether a node says where a tile lies, for others that read it."""
+    return node.op is Ops.LDMATRIX and isinstance(node.arg, Panels)
 
 
 def _nbytes(buffer: UOp) -> int:

@@ -20,6 +20,7 @@ from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.render.cuda_fused import write_fused
 from morok.render.cuda_mbarriers import write_box
 from morok.render.cuda_types import type_name
 from morok.render.cuda_writer import Writer
@@ -84,6 +85,9 @@ def _shared_address(writer: Writer, address: UOp) -> str:
 def write_rows(writer: Writer, node: UOp) -> None:
     """LDMATRIX: 8×8 matrices of 16-bit elements out of shared memory; or what a unit must know of a tile."""
     rows: Rows | Panels = node.arg
+    if isinstance(rows, Panels) and rows.by_threads:
+        writer.values[node] = ["({} + {})".format(*writer.addresses[node.src[0]])]
+        return
     if isinstance(rows, Panels):
         writer.values[node] = [_description(writer, node, rows)]
         return
@@ -167,6 +171,9 @@ def write_product(writer: Writer, node: UOp) -> None:
     unit = node.arg
     if not isinstance(unit, MatrixUnit):
         raise CompileError(f"CUDA C knows no matrix unit {unit}", place=place(node))
+    if unit.fused:
+        write_fused(writer, node, unit)
+        return
     if unit.shared:
         _write_wgmma(writer, node, unit)
         return

@@ -34,6 +34,7 @@ class Writer:
         self.grid: dict[int, Extent] = {}
         self.block: dict[int, int] = {}
         self.shared: list[tuple[str, PtrDType]] = []
+        self.passed = 0  # floats in which each warp hands around what its lanes have
         self.tensor_maps: list[Described] = []
         self.roles: list[Role] = []  # those that have been opened
         self.role: Role | None = None  # the one that is open

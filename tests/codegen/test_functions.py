@@ -1,10 +1,16 @@
 """Errors of the elementary functions. `benchmarks/ulp.py` prints the full sweep."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchmarks.ulp import LIMITS, allowed, errors, in_lanes, kernel, run, worst, worst_sigmoid
-from morok.dtype import DType, float32, float64
+from morok.codegen.decompose import exponential
+from morok.dtype import DType, float32, float64, index
+from morok.ir.arithmetic.alu import evaluate
+from morok.ir.build import define_global
+from morok.ir.node import const, make, toposort
 from morok.ir.ops import Op, Ops
 
 
@@ -36,3 +42,18 @@ def test_error_on_many_points(op: Op, dtype: DType) -> None:
 def test_sigmoid(dtype: DType) -> None:
     error, at = worst_sigmoid(dtype, 1000)
     assert error <= 4, at
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize("function", [exponential.exp, exponential.exp2])
+def test_the_power_of_what_is_masked_is_a_product_of_zeros(function: Any, dtype: DType) -> None:
+    """Not of numbers whose product is smaller than any: that takes some processors a hundred cycles."""
+    x = make(Ops.INDEX, dtype, (define_global(dtype, 1, 0), const(index, 0)))
+    result = function(x)
+    assert result.op is Ops.MUL
+    done: dict[Any, Any] = {x: -np.inf}
+    for n in toposort(result, stop=lambda n: n is x):
+        if n not in done:
+            given = [done[s] for s in n.src]
+            done[n] = n.arg if n.op is Ops.CONST else evaluate(n.op, n.src[-1].dtype, *given, to=n.dtype)
+    assert [done[s] for s in result.src] == [0.0, 0.0] and done[result] == 0.0

@@ -240,12 +240,10 @@ def test_others_who_want_the_weights_get_them() -> None:
     close(values(second), np.sum(reference(arrays[0], arrays[1], np.eye(64)), 0), 2e-3)
 
 
-@pytest.mark.parametrize(
-    ("rows", "keys", "dtype"), [(1, 64, "float16"), (64, 15, "float16"), (64, 64, "float32")]
-)
-def test_what_units_cannot_do_takes_several_kernels(rows: int, keys: int, dtype: str) -> None:
+@pytest.mark.parametrize(("rows", "keys"), [(1, 64), (64, 15)])
+def test_what_units_cannot_do_takes_several_kernels(rows: int, keys: int) -> None:
     """But for one short row, which is less work than another launch."""
-    (q, k, v), arrays = inputs(*heads(rows, keys, 16, 16), dtype=dtype)
+    (q, k, v), arrays = inputs(*heads(rows, keys, 16, 16))
     result = q.scaled_dot_product_attention(k, v)
     assert (len(kernels_of(result)) == 1) == (rows == 1)
     close(values(result), reference(*arrays), 2e-3)

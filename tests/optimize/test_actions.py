@@ -64,7 +64,8 @@ def candidates(ast: UOp) -> list[Opt]:
 
 # what needs a GPU's kernels, and the files that try it there
 ELSEWHERE = {
-    "ATOMIC": "test_atomics.py", "CLUSTER": "test_cluster.py",
+    "ATOMIC": "test_atomics.py", "CACHE_SCORES": "../optimize/test_cache_scores.py",
+    "CLUSTER": "test_cluster.py",
     "ONLINE": "test_online.py", "PARTITION": "test_partition.py", "PERSISTENT": "test_warp_specialize.py",
     "SKIP": "test_skip.py", "STAGE": "test_wgmma.py", "STAGE_RESULT": "test_wgmma.py",
     "TILE_UNIT": "../optimize/test_tile_unit.py", "WARP_SPECIALIZE": "test_warp_specialize.py",

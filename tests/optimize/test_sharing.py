@@ -54,14 +54,21 @@ def fills(ast: UOp) -> list[int]:
 
 
 def attention(heads: int, queries: int, keys: int, width: int) -> Tensor:
-    scores = empty(heads, queries, width) @ empty(heads, keys, width).transpose(1, 2)
-    return scores.softmax(-1) @ empty(heads, keys, width)
+    return scores(heads, queries, keys, width).softmax(-1) @ empty(heads, keys, width)
+
+
+def scores(heads: int, queries: int, keys: int, width: int) -> Tensor:
+    return empty(heads, queries, width) @ empty(heads, keys, width).transpose(1, 2)
 
 
 PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, list[int]]] = {
-    # heads and panels of columns are shared as one; of the second product also two pieces of the rows
-    "attention": (lambda: attention(2, 256, 256, 128), 8, [8, 512, 8]),
-    "three heads": (lambda: attention(3, 192, 192, 128), 8, [24, 576, 24]),
+    # heads and panels of columns are shared as one
+    "products of heads": (lambda: scores(2, 256, 256, 128), 8, [8]),
+    # heads and blocks of rows, with both products in each
+    "attention": (lambda: attention(2, 256, 256, 128), 8, [8]),
+    "three heads": (lambda: attention(3, 192, 192, 128), 8, [15]),
+    # threads have whole heads, whose keys they pack once
+    "many heads": (lambda: attention(32, 192, 192, 128), 8, [32]),
     # fewer rows than cores are still more than one
     "one query": (lambda: attention(5, 1, 720, 128), 8, [180, 5, 5]),
     "few panels": (lambda: empty(64, 128) @ empty(128, 512), 8, [22]),
@@ -91,7 +98,7 @@ def test_columns_in_one_piece_are_not_summed_by_every_thread() -> None:
 
 def test_a_panel_is_packed_once_where_loops_are_shared_together() -> None:
     """Eight panels for eight cores; shared by tiles of rows, each would have been packed 43 times."""
-    product, _, _ = planned(lambda: attention(2, 256, 256, 128), "avx512-amx", 8)
+    (product,) = planned(lambda: scores(2, 256, 256, 128), "avx512-amx", 8)
     assert fills(product) == [8] and "JOIN" in [opt.name for opt in applied(product)]
 
 
@@ -173,3 +180,14 @@ def test_rows_that_go_anywhere_are_walked_in_wide_pieces(cores: int) -> None:
         k for k in kernels if any(r.arg[1] is AxisKind.ORDERED for r in loops_of(k).by_number.values())
     ]
     assert threads(walk) == cores
+
+
+@pytest.mark.parametrize("shape", [(472, 600, 576), (368, 744, 296), (360, 504, 296), (512, 472, 312)])
+def test_panels_that_do_not_go_round_are_not_computed_for_nothing(shape: tuple[int, int, int]) -> None:
+    """Nine panels for two threads would be ten: then they share rows, and columns are as wide as panels."""
+    _, steps, columns = shape
+    (ast,) = planned(lambda: empty(shape[0], steps) @ empty(steps, columns), "avx512", 2)
+    multiples = {opt.axis: opt.amount for opt in applied(ast) if opt.name == "PADTO"}
+    wide, multiple = max(opt.amount for opt in applied(ast) if opt.name == "UPCAST"), multiples.get(0, 1)
+    assert applied(ast)[0].name == "SWAP"  # columns are outside, and the first loop
+    assert threads(ast) == 2 and -(-columns // multiple) * multiple < columns + wide

@@ -105,14 +105,15 @@ _LOG2E_PARTS = {
     float64: (1.4426950408889634, 2.0355273740931033e-17),
 }
 _SQRT_HALF = {float32: 0x3F3504F3, float64: 0x3FE6A09E667F3BCD}
-# below and above these, exp is 0 and infinite
-_EXP_RANGE = {float32: (-104.0, 89.0), float64: (-746.0, 710.0)}
+# Below and above these, exp is 0 and infinite. The power of two is a product of two, which both are 0 at the
+# lower end: one that is smaller than any subnormal number takes some processors a hundred cycles.
+_EXP_RANGE = {float32: (-176.0, 89.0), float64: (-1418.0, 710.0)}
 LEAST_ADDED = 1e-20  # to this, what is smaller than any normal number adds nothing
 _EXP_NORMAL = {float32: -86.0, float64: -707.0}  # above it, half of exp is a normal number
 # Sigmoids: by how many powers of two the denominator is smaller on the way, and the exponents that count.
 # With these the denominator and its inverse are normal numbers, so an approximate inverse is enough.
 _SIGMOID = {float32: (64, -40.0, 110.5), float64: (64, -64.0, 753.7)}
-_EXP2_RANGE = {float32: (-150.5, 128.5), float64: (-1075.5, 1024.5)}
+_EXP2_RANGE = {float32: (-254.0, 128.5), float64: (-2046.0, 1024.5)}
 _ERF_END = {float32: 4.0, float64: 6.0}
 _TANH_END = {float32: 20.0, float64: 44.0}
 

@@ -451,7 +451,8 @@ def lower_shared(root: UOp, machine: Machine) -> UOp:
     order = toposort(root)
     tiles = {n: Tile(n, threads_of(n, order)) for n in order if is_shared(n)}
     for n in order:
-        if n.op is Ops.LDMATRIX and isinstance(n.arg, Panels) and n.src[0].src[0] in tiles:
+        described = n.op is Ops.LDMATRIX and isinstance(n.arg, Panels) and not n.arg.by_threads
+        if described and n.src[0].src[0] in tiles:
             tiles[n.src[0].src[0]].by_units = True
     groups: dict[tuple[Any, int], list[Tile]] = {}
     for t in tiles.values():

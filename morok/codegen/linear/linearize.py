@@ -11,6 +11,7 @@ condition.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import chain
 from typing import Any
 
@@ -33,9 +34,10 @@ from morok.rewrite.terms import Head
 _OUTERMOST = (AxisKind.THREAD, AxisKind.ROLE)
 
 
-def _depth_key(r: UOp) -> tuple[int, int, int]:
-    """Outer loops first: shared work first of all, then by number; a range inside whatever its end needs."""
-    return (0 if r.arg[1] in _OUTERMOST else 1, len(ranges(r)), r.arg[0])
+def _depth_key(r: UOp, closed: Collection[UOp]) -> tuple[int, int, int]:
+    """Outer loops first: shared work first of all, then by number; a range inside whatever its end needs of
+    those that are closed with it."""
+    return (0 if r.arg[1] in _OUTERMOST else 1, sum(s in closed for s in ranges(r)), r.arg[0])
 
 
 def close_one_by_one(node: UOp) -> UOp | None:
@@ -43,7 +45,8 @@ def close_one_by_one(node: UOp) -> UOp | None:
     if len(node.src) <= 2:
         return None
     body = node.src[0]
-    for r in sorted(node.src[1:], key=_depth_key, reverse=True):
+    closed = node.src[1:]
+    for r in sorted(closed, key=lambda r: _depth_key(r, closed), reverse=True):
         body = make(Ops.END, void, (body, r), None, node.origin)
     return body
 

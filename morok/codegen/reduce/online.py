@@ -60,7 +60,8 @@ def _one_pass(top: UOp, sums: list[UOp], state: Accumulators) -> dict[UOp, UOp]:
     own, warp = _own_part(top)
     loops = own.src[1:]
     parts = [_own_part(n.src[0]) for n in sums]
-    if not loops:  # one step: the maximum is known before anything is added
+    if all(r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP for r in loops):
+        # one step: the maximum is known before anything is added
         return {n: n.src[0] for n in sums}
     if any(p.src[1:] != loops or p.arg != (Ops.ADD,) for p, _ in parts):
         raise CompileError("sums along with a maximum go over other loops than it", place=place(top))
@@ -100,7 +101,7 @@ def _added(total: UOp, scale: UOp, value: UOp) -> UOp:
     if unit.op is Ops.WMMA and isinstance(unit.arg, MatrixUnit):
         total = alu(Ops.MUL, total, scale)
         steps = [pick_lanes(value, [o * parts + p for o in range(outputs)]) for p in range(parts)]
-        if unit.arg.shared:
+        if unit.arg.in_flight:
             return add_chained_products(total, steps)
         for step in steps:
             total = accumulate(Ops.ADD, total, step, True)

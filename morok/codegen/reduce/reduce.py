@@ -150,11 +150,12 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     total = register.inside(loops)
     each = [[o * parts + p for o in range(outputs)] for p in range(parts)]
     steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
-    chained = unit is not None and bool(unit.shared) and is_computed(steps[0])
-    pending = pending_products(value) if unit is not None and unit.shared and not chained else 0
+    in_flight = unit is not None and unit.in_flight
+    chained = in_flight and is_computed(steps[0])
+    pending = pending_products(value) if in_flight and not chained else 0
     if chained:
         total = add_chained_products(total, steps)
-    elif unit is not None and unit.shared:
+    elif unit is not None and in_flight:
         total = (add_products if "a" in unit.shared else add_products_from_registers)(total, steps, pending)
     else:
         for step in steps:

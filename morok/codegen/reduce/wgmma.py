@@ -29,14 +29,14 @@ def one_step(value: UOp, outputs: int, unit: MatrixUnit) -> UOp:
     parts = value.dtype.lanes // outputs
     total = identity(Ops.ADD, value.dtype.scalar.vec(outputs))
     steps = [pick_lanes(value, [o * parts + p for o in range(outputs)]) for p in range(parts)]
-    if unit.shared:  # the first one waits until all registers are there that units take over
+    if unit.in_flight:  # the first one waits until all registers are there that units take over
         held = () if "a" in unit.shared else tuple(step.src[0] for step in steps)
         a, b, c = steps[0].src
         fence = make(Ops.FENCE, void, (*held, *_ready(steps)))
         steps[0] = steps[0].replace((a, _after_that(b, fence), c))
     for step in steps:
         total = accumulate(Ops.ADD, total, step, False)
-    return after(total, under_way(total, 0)) if unit.shared else total
+    return after(total, under_way(total, 0)) if unit.in_flight else total
 
 
 def pending_products(value: UOp) -> int:

@@ -107,7 +107,7 @@ def _digits(bits: tuple[str, ...], loops: tuple[UOp, ...], place: UOp) -> dict[U
 
 def is_chained(loops: Loops) -> bool:
     """Whether the left operand is made of another unit's result, in the registers where that lies."""
-    return len(loops.steps) > 1
+    return len(loops.steps) > 1 or loops.steps[0].arg[1] is AxisKind.WARP
 
 
 def gathered(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, number: int) -> UOp:
@@ -199,7 +199,7 @@ def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
     transposed = not _runs(x, unit, loops, left, RUN_BYTES // x.dtype.itemsize, False)
     rows = int(x.src[0].src[1].src[0].arg)
     read = make(Ops.INDEX, x.dtype, (at.src[0], simplify(at.src[1])), x.arg, x.origin)
-    layout = Panels(rows * PANEL, 8 * PANEL, transposed)
+    layout = Panels(rows * PANEL, 8 * PANEL, transposed, unit.fused)
     return make(Ops.LDMATRIX, uint64, (read,), layout, x.origin)
 
 
@@ -263,7 +263,7 @@ def _fragments(node: UOp, number: int) -> UOp:
     value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)
     rest = tuple(r for r in closed_ranges(node) if r not in loops.steps)
     # a unit that works while the threads go on is waited for where its sum is, also if that is one step
-    return node.replace((value, *rest)) if rest or unit.shared else value
+    return node.replace((value, *rest)) if rest or unit.in_flight else value
 
 
 def cut_units(node: UOp, ctx: Any = None) -> UOp | None:
@@ -271,7 +271,31 @@ def cut_units(node: UOp, ctx: Any = None) -> UOp | None:
     unit = node.arg
     if not isinstance(unit, MatrixUnit) or node.dtype.lanes <= unit.c.registers:
         return None
-    return concat([tile_of(node, t) for t in range(node.dtype.lanes // unit.c.registers)])
+    count = node.dtype.lanes // unit.c.registers
+    if unit.fused:
+        return None if len(node.src) > POINT else _cut_fused(node, count)
+    return concat([tile_of(node, t) for t in range(count)])
+
+
+def _cut_fused(node: UOp, count: int) -> UOp:
+    """Fused products on several tiles → those of one left operand together, which is read once.
+
+    The right operands after the first one are the last sources.
+    """
+    tiles = [tile_of(node, t) for t in range(count)]
+    rows: dict[UOp, list[int]] = {}
+    for n, tile in enumerate(tiles):
+        rows.setdefault(tile.src[0], []).append(n)
+    parts: list[UOp] = [node] * count
+    width = node.arg.c.registers
+    for a, mine in rows.items():
+        c = concat([tiles[n].src[2] for n in mine])
+        b, *others = (tiles[n].src[1] for n in mine)
+        dtype = node.dtype.scalar.vec(width * len(mine))
+        wide = make(Ops.WMMA, dtype, (a, b, c, *others), node.arg, node.origin)
+        for at, n in enumerate(mine):
+            parts[n] = swizzle(wide, range(at * width, (at + 1) * width))
+    return concat(parts)
 
 
 def tile_of(node: UOp, number: int) -> UOp:

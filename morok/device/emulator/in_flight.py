@@ -54,7 +54,7 @@ Lane = tuple[UOp, int]
 
 def takes_registers_over(node: UOp) -> bool:
     """Whether an instruction is a product of a warp group's unit."""
-    return node.op is Ops.WMMA and isinstance(node.arg, MatrixUnit) and bool(node.arg.shared)
+    return node.op is Ops.WMMA and isinstance(node.arg, MatrixUnit) and node.arg.in_flight
 
 
 @final

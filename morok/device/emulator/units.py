@@ -73,6 +73,8 @@ def product(run: Threads, node: UOp) -> Array:
     if not isinstance(unit, MatrixUnit):
         raise DeviceError(f"the emulator knows no matrix unit {unit}", place=place(node))
     _whole_warps(run, node)
+    if unit.fused:
+        return _fused(run, node, unit)
     if unit.shared:
         return _wgmma(run, node, unit)
     a = _from_registers(run, node.src[0], unit, unit.a, (unit.m, unit.k))
@@ -95,12 +97,17 @@ def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
         held = np.ascontiguousarray(matrix)
         return held.view(np.int8).reshape(*held.shape, 4).astype(np.int32)
     wide = matrix.astype(storage(unit.output))
-    return (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 else wide
+    return (
+        (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 and not unit.fused else wide
+    )
 
 
 def _added(run: Threads, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:
     """a·b + c, as fragments."""
-    c = run.spread(run.value(node.src[2]), unit.c.registers)
+    return _summed(run, run.spread(run.value(node.src[2]), unit.c.registers), unit, a, b)
+
+
+def _summed(run: Threads, c: Array, unit: MatrixUnit, a: Array, b: Array) -> Array:
     if unit.words:
         a, b = a.reshape(*a.shape[:2], -1), b.swapaxes(2, 3).reshape(len(b), -1, unit.n)
     with np.errstate(all="ignore"):
@@ -126,8 +133,8 @@ class Tile(NamedTuple):
         linear = row // 8 * self.layout.stride + row % 8 * PANEL + along % per_row * size
         return linear + (along // per_row * self.layout.lead if self.layout.transposed else 0)
 
-    def read(self, run: Threads, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
-        """Per group of lanes: the elements, the threads that answer for them, and their places."""
+    def where(self, run: Threads, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
+        """Per group of lanes that takes part: its number, its first thread, and the places."""
         size = self.memory.dtype.itemsize
         taking_part = run.who()
         groups = np.arange(run.threads // lanes) if taking_part is None else taking_part[::lanes].nonzero()[0]
@@ -142,8 +149,13 @@ class Tile(NamedTuple):
         address = start[:, 0, None, None] * size + self.elements(outer, steps)
         address ^= (address >> 7 & 7) << 4
         where = (address // size).reshape(len(first), -1)
-        # one thread stands for the group; nobody may write what it reads until the products are done
         check_places(self.memory.name, self.memory.size, first, where)
+        return groups, first, where
+
+    def read(self, run: Threads, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
+        """What a unit reads: the elements per group, the blocks, and their places."""
+        groups, first, where = self.where(run, lanes, outer, steps)
+        # one thread stands for the group; nobody may write what it reads until the products are done
         blocks = (first // run.block_size)[:, None]
         check_known(self.memory.name, self.memory.known[blocks, where], first, where)
         self.memory.unseen.check(self.memory.name, (blocks, where), int(first[0]))
@@ -151,6 +163,16 @@ class Tile(NamedTuple):
         found: Array = np.zeros((run.threads // lanes, outer, steps), dtype=self.memory.data.dtype)
         found[groups] = self.memory.data[blocks, where].reshape(len(first), outer, steps)
         return found, blocks, where
+
+    def read_by_lanes(self, run: Threads, lanes: int, outer: int, steps: int) -> Array:
+        """What lanes read by themselves; two of them stand for the group, which no single thread is."""
+        groups, first, where = self.where(run, lanes, outer, steps)
+        flat = where.reshape(-1)
+        for other in (0, 1):
+            read = self.memory.read(np.repeat(first + other, where.shape[1]), flat)
+        found: Array = np.zeros((run.threads // lanes, outer, steps), dtype=self.memory.data.dtype)
+        found[groups] = read.reshape(len(first), outer, steps)
+        return found
 
 
 def _wgmma(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
@@ -162,6 +184,27 @@ def _wgmma(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
         if run.context is not None:
             run.state.setdefault("taken", []).extend(_sources(run, node.src[0]))
     return _added(run, node, unit, a, _read(run, node.src[1], unit, unit.n).transpose(0, 2, 1))
+
+
+def _fused(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
+    """WMMA of lanes themselves: tiles of one left operand, whose products have all been added afterwards."""
+    if "a" in unit.shared:
+        a = _tile_of(run, node.src[0], unit, unit.m)
+    else:
+        a = _from_registers(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+    width = unit.c.registers
+    c = run.spread(run.value(node.src[2]), node.dtype.lanes)
+    found = []
+    for n, source in enumerate((node.src[1], *node.src[3:])):
+        b = _tile_of(run, source, unit, unit.n).transpose(0, 2, 1)
+        found.append(_summed(run, c[:, n * width : (n + 1) * width], unit, a, b))
+    return np.concatenate(found, axis=1)
+
+
+def _tile_of(run: Threads, source: UOp, unit: MatrixUnit, outer: int) -> Array:
+    """A tile that lanes read now."""
+    tile: Tile = run.values[source]
+    return tile.read_by_lanes(run, unit.lanes, outer, unit.k)
 
 
 def _sources(run: Threads, held: UOp) -> list[tuple[SharedMemory, Array]]:

@@ -148,12 +148,13 @@ def _product(reduce: UOp, term: UOp, unit: MatrixUnit | TileUnit, i: UOp, j: UOp
 
 def unit_of(machine: Machine, opt: Opt) -> MatrixUnit | str:
     """The unit that an action names by its number in the table, from 1; or why it may not be used."""
-    if not machine.matrix_units and not machine.word_units:
+    units = (*machine.matrix_units, *machine.word_units, *machine.fused_units)
+    if not units:
         return "the machine has no matrix unit"
     if not 1 <= opt.amount <= len(ALL_UNITS):
         return f"there are {len(ALL_UNITS)} matrix units, and no number {opt.amount}"
     unit = ALL_UNITS[opt.amount - 1]
-    if unit not in (*machine.matrix_units, *machine.word_units):
+    if unit not in units:
         return f"the machine has no unit {unit.name}"
     if not unit.allowed:
         return f"the unit {unit.name} is less exact than its types; {unit.permission}=1 allows it"
@@ -170,7 +171,8 @@ def in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
         return (
             f"the unit {unit.name} reads tiles of two dimensions with rows of whole panels of {PANEL} bytes"
         )
-    if stride(x.src[1], step) != 1 and (x.dtype.itemsize != 2 or stride(x.src[1], outer) != 1):
+    turns = x.dtype.itemsize == 2 or unit.fused
+    if stride(x.src[1], step) != 1 and not (turns and stride(x.src[1], outer) == 1):
         return f"the rows of a tile do not run along the steps, as the unit {unit.name} wants it"
     return None
 

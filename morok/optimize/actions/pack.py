@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from morok.ir.bounds import vmin
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges, summed
 from morok.ir.matrix import shared_tiles
-from morok.ir.node import UOp, alu, make, toposort, users
+from morok.ir.node import UOp, alu, const, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.cache_result import RESULT
@@ -79,7 +80,7 @@ def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         r = loops.by_number.get(number)
         if r is None:
             return f"there is no loop {number}"
-        if size(r) is None and (number != opt.axes[0] or machine.block_threads or ranges(r.src[0])):
+        if size(r) is None and (number != opt.axes[0] or machine.block_threads):
             # of the outermost dimension a bound is enough: nothing lies behind it
             return f"the size of loop {number} is not known, so a copy over it has no size"
         if loops.closed_by(r) is Ops.BUFFERIZE and not all(map(_computes, loops.closers[r])):
@@ -91,11 +92,34 @@ def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reads = reads_of(loops, opt)
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
+    ends = loops.by_number[opt.axes[0]]
+    if ranges(ends.src[0]) and not all(_serves_all(read, ends) for read in reads):
+        return f"the end of loop {opt.axes[0]} says what may be read, so a copy cannot go on to its bound"
     points = math.prod(trips(loops.by_number[n]) for n in opt.axes)
     nbytes = points * reads[0].dtype.itemsize * len(reads)
     if nbytes > machine.local_bytes:
         return f"the copy would have {nbytes} bytes of at most {machine.local_bytes}"
     return None
+
+
+def _serves_all(read: UOp, r: UOp) -> bool:
+    """Whether all steps that a loop may have read the same whatever its end depends on, and some has all."""
+    whole = {r: _to_bound(r)}
+    if any(not ranges(substitute(s, whole)).isdisjoint(ranges(r.src[0])) for s in read.src[1:]):
+        return False
+    corners = ({s: const(s.dtype, n) for s, n in ends} for ends in _corners(r))
+    return any(int(vmin(simplify(substitute(r.src[0], at)))) == trips(r) for at in corners)
+
+
+def _corners(r: UOp) -> list[list[tuple[UOp, int]]]:
+    """The loops that an end depends on, all at their first step, and all at their last."""
+    around = [s for s in ranges(r.src[0]) if s.op is Ops.RANGE]
+    return [[(s, 0) for s in around], [(s, trips(s) - 1) for s in around]]
+
+
+def _to_bound(r: UOp) -> UOp:
+    """A loop whose end depends on others, up to the most that it may be."""
+    return r if not ranges(r.src[0]) else loop(trips(r), int(r.arg[0]), r.arg[1], r)
 
 
 def pack(loops: Loops, opt: Opt) -> UOp:
@@ -137,7 +161,7 @@ def copied(loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: ob
     number = loops.next_number()
     mapping: dict[UOp, UOp] = {}
     for value in dict.fromkeys(values):
-        fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
+        fill = [loop(_to_bound(r).src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
         inner = substitute(value, dict(zip(own, fill, strict=True)))
         copy = _same_copy(loops, inner, fill, layout)
         if copy is None:

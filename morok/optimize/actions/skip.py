@@ -102,7 +102,7 @@ def _vanishes(closers: Iterable[UOp], assumed: dict[UOp, bool]) -> bool:
 # --- for which tiles that is
 
 
-def _position(x: UOp, reads: bool = False) -> UOp | None:
+def position(x: UOp, reads: bool = False) -> UOp | None:
     """An integer of the user's as arithmetic on positions; None where it is no such, or might wrap around.
 
     What is read may be a position as well, where that is asked for.
@@ -114,9 +114,9 @@ def _position(x: UOp, reads: bool = False) -> UOp | None:
     if x.op is Ops.CONST:
         return const(index, int(x.arg))
     if x.op is Ops.CAST:
-        found = _position(x.src[0], reads)
+        found = position(x.src[0], reads)
     elif x.op in (Ops.ADD, Ops.SUB, Ops.MUL):
-        parts = [_position(s, reads) for s in x.src]
+        parts = [position(s, reads) for s in x.src]
         found = None if None in parts else alu(x.op, *(p for p in parts if p is not None))
     else:
         return cast(x, index) if reads else None
@@ -133,7 +133,7 @@ def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp], reads: bo
     """
     if condition.op is not Ops.CMPLT:
         return None
-    left, right = (_position(s, reads) for s in condition.src)
+    left, right = (position(s, reads) for s in condition.src)
     if left is None or right is None:
         return None
     terms, constant = split_sum(simplify(alu(Ops.SUB, left, right)))
@@ -186,7 +186,8 @@ def limits(loops: Loops, k: UOp, reads: bool = False) -> Limits | None:
 
 def _uniform(loops: Loops) -> frozenset[UOp]:
     """The loops that a block does not have inside."""
-    return frozenset(r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END)
+    plain = (AxisKind.LOOP, AxisKind.THREAD)
+    return frozenset(r for r in loops.closers if r.arg[1] in plain and loops.closed_by(r) is Ops.END)
 
 
 def _hiding(loops: Loops, k: UOp, reads: bool) -> Iterator[tuple[UOp, bool]]:

@@ -20,7 +20,6 @@ from morok.optimize.actions.matrix import factors
 from morok.optimize.actions.pack import copied, reads_of, written
 from morok.optimize.loops import LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.record import Opt
-from morok.rewrite.engine import substitute
 
 DEEPEST = 8
 _PARALLEL = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE, AxisKind.UPCAST, AxisKind.UNROLL)
@@ -45,13 +44,15 @@ def staged_value(loops: Loops, read: UOp) -> UOp:
 
 def gated_products(loops: Loops) -> Loops:
     """Sums of products under a condition: it goes to both factors, so that tiles hold zeros."""
-    mapping: dict[UOp, UOp] = {}
-    for node in loops.order:
-        if node.op is Ops.REDUCE and node.arg == (Ops.ADD,):
-            found = factors(node.src[0])
-            if found is not None and found != node.src[0].src:
-                mapping[node] = node.replace((alu(Ops.MUL, *found), *node.src[1:]))
-    return loops_of(substitute(loops.ast, mapping)) if mapping else loops
+    done: dict[UOp, UOp] = {}
+    for node in loops.order:  # products of products as well: both sums
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if new.op is Ops.REDUCE and new.arg == (Ops.ADD,):
+            found = factors(new.src[0])
+            if found is not None and found != new.src[0].src:
+                new = new.replace((alu(Ops.MUL, *found), *new.src[1:]))
+        done[node] = new
+    return loops if done[loops.ast] is loops.ast else loops_of(done[loops.ast])
 
 
 def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:

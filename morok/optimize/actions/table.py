@@ -23,6 +23,7 @@ from morok.optimize.actions import (
     back_to_back_gemm,
     cache_result,
     cache_row,
+    cache_scores,
     cluster,
     edges,
     halo,
@@ -81,6 +82,7 @@ ACTIONS: dict[str, Action] = {
         Action("PACK", pack.can_pack, pack.pack),
         Action("HALO", halo.can_halo, halo.halo),
         Action("CACHE_ROW", cache_row.can_cache_row, cache_row.cache_row),
+        Action("CACHE_SCORES", cache_scores.can_cache_scores, cache_scores.cache_scores),
         Action(
             "ACCUMULATE_IN_CACHE",
             accumulate_in_cache.can_accumulate_in_cache,

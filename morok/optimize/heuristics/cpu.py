@@ -33,6 +33,7 @@ from morok.optimize.facts import (
     work,
 )
 from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.cpu_attention import attention
 from morok.optimize.heuristics.lane_rows import lane_rows
 from morok.optimize.heuristics.pieces import cut_at_guards
 from morok.optimize.heuristics.sharing import share
@@ -63,6 +64,8 @@ def choose(ast: UOp, machine: Machine) -> UOp:
     loops = builder.loops
     enough = work(loops, machine.op_costs) >= machine.rates.shared_work
     builder.shares = machine.cores > 1 and not machine.block_threads and enough
+    if machine.scores_in_cache and attention(builder):
+        return builder.ast
     if machine.vector_bytes:
         lanes_of_kernel(builder, loops)
     if builder.shares:

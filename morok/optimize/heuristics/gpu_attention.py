@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, FUSED_SIDE, PANEL, MatrixUnit
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import REGISTERS, WARP_GROUP
@@ -26,22 +27,12 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.chain import Chain, chain_of
+from morok.schedule.graph.chain import Chain, chain_of, input_type
+from morok.schedule.graph.fused_chain import FusedRows, Tile
 
 BESIDE = 40  # registers of a thread for what is neither scores nor results
 OF_ROWS = 4  # registers for maxima and sums of a tile's rows
 ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
-
-
-class Tile(NamedTuple):
-    """A block: rows of q for each of its warps or warp groups, how many these are, keys of a step, and
-    tiles of k and v: one is read, others are under way."""
-
-    unit: MatrixUnit
-    rows: int
-    teams: int
-    keys: int
-    depth: int
 
 
 class Operand(NamedTuple):
@@ -97,13 +88,15 @@ class Rows:
     def tiles(self, machine: Machine) -> list[Tile]:
         """Tiles that fit, the fastest first."""
         first = self.chain.firsts[0]
-        inputs = {f.src[0].dtype for f in first.src[0].src}
+        inputs = {input_type(f) for f in first.src[0].src}
         output = first.dtype
         units = [u for u in machine.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
         found: list[Tile] = []
         rates = machine.attention
         if rates is None:
             return found
+        if inputs == {float32}:
+            return FusedRows(self.chain, self.others).tiles(machine)
         for unit in units:
             if self.d is None or partner(unit, self.columns) is not None:
                 make = self._group_tiles if unit.shared else self._warp_tiles
@@ -225,6 +218,11 @@ def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
         return False
     if not divides(tile.keys, rows.k.src[0]) and not builder.do("PADTO", k, tile.keys):
         return False
+    if tile.unit.fused:  # rows of whole panels, with zeros at their ends
+        for number in (*inner, *columns):
+            if not divides(FUSED_SIDE, builder.loops.by_number[number].src[0]):
+                if not builder.do("PADTO", number, FUSED_SIDE):
+                    return False
     ends = []
     for number, amount in ((q, high), (k, tile.keys)):
         new = builder.loops.next_number()

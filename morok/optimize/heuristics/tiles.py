@@ -47,6 +47,7 @@ STEPS_OF_SUM = 240  # beside which moving a sum through the cache is nothing
 WORTH_STEPS = 12  # an operation on a sum: it wants registers that all sums of a tile have
 FEWEST_DONE = 4  # operations on a sum: fewer are not more code than moving it
 AT_ONCE = 6  # vectors that functions are evaluated of
+WORTH_ROWS = 0.97  # of the time where threads share panels, for them to share rows
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -233,11 +234,16 @@ def _tile_blocks(
     """
     height, width = shape
     machine, apart = builder.machine, _lies_apart(builder, product, rows)
+    packed = panel, rows
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
     shares = _shares(builder, product)
-    by_rows = shares > 1 and size(product.i) is not None and trips(product.i) > 2 * trips(product.j)
+    by_rows = (
+        shares > 1
+        and size(product.i) is not None
+        and _rows_are_shared(builder, product, shape, packed, shares)
+    )
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
     pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
     if not by_rows:
@@ -248,7 +254,6 @@ def _tile_blocks(
     block = fitting(own, machine.l2_bytes // 2 // (height * step_bytes), again)
     if size(product.i) is None:
         block = 1  # no more than a tile is computed for nothing
-    packed = panel, rows
     if apart and tile_k_blocks(builder, product, shape, packed, (i, j), shares):
         return True
     known = size(product.i) is not None and size(product.j) is not None
@@ -288,6 +293,24 @@ def _tile_blocks(
     if shares > 1 and inner_j != j:
         share_with_others(builder, product, j)
     return True
+
+
+def _rows_are_shared(
+    builder: Builder, product: Contraction, shape: tuple[int, int], packed: tuple[Access, Access], shares: int
+) -> bool:
+    """Whether threads share tiles of rows rather than panels: by what one of them multiplies, all whole tiles
+    that it has, and packs, its part of one operand and all of the other."""
+    (height, width), (panel, rows) = shape, packed
+    panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
+    steps = closed_ranges(product.reduce)
+    column = operations_to_copy(panel.step(product.j) == 1, builder.machine) * width
+    row = operations_to_copy(any(rows.step(k) == 1 for k in steps), builder.machine) * height
+
+    def time(panels: int, tiles: int) -> float:
+        return panels * tiles * width * height * PRODUCT + panels * column + tiles * row
+
+    mine = time(panels, -(-tiles // shares)), time(-(-panels // shares), tiles)
+    return trips(product.i) > 2 * trips(product.j) or mine[0] < WORTH_ROWS * mine[1]
 
 
 def _tile_remainder(builder: Builder) -> None:

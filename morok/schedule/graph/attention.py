@@ -2,36 +2,32 @@
 
     softmax(q · kᵀ) · v        with a scale, a mask or a bias on the scores, and more after the sum
 
-A GPU keeps a tile of scores in the registers in which a matrix unit leaves them, and walks along the keys
-once (`online_softmax.py`). So nothing between the two products is kept, however often it seems to be
-computed. That is asked before fusion, because it would rightly refuse: only this form can be computed so.
-Whether the kernel that comes of it has that form is found by lowering it, with all that has been fused. If it
-has not, the result gets a kernel of its own; and if that does not help either, everything is as if nobody had
-asked.
+A GPU keeps a tile of scores in registers and walks along the keys once (`online_softmax.py`), a processor
+keeps those of some rows in its cache; `score_places.py` has the table of places. So nothing between the two
+products is kept, however often it seems to be computed. That is asked before fusion, because it would rightly
+refuse: only this form can be computed so. Whether the kernel that comes of it has that form is found by
+lowering it, with all that has been fused. If it has not, the result gets a kernel of its own; and if that
+does not help either, everything is as if nobody had asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.dtype import float32
 from morok.ir.memory import device_of, own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
+from morok.machine.machine import Machine
 from morok.schedule.costs import STORED
-from morok.schedule.graph.chain import chain_of, is_narrow
-from morok.schedule.kernel.probe import Answers, on_memory
-from morok.schedule.kernel.stages import KERNEL_STAGES
+from morok.schedule.graph.score_places import PLACES, UNITS, IsProduct, Place, is_narrow_product
 
 REDUCED = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS))
 MOST_NODES = 64  # between the products
 MOST_BESIDE = 24  # operations of a mask or a bias
-
-_answers = Answers("schedule.attention")
 
 Users = Mapping[UOp, Sequence[UOp]]
 
@@ -46,6 +42,8 @@ class Attention:
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
     family: object = None  # those that must all be computed so, or none of them
     memory: frozenset[UOp] = frozenset()  # what a mask or a bias is made of, and is reduced itself
+    place: Place = UNITS
+    machine: Machine | None = None  # of which that is asked
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -59,33 +57,37 @@ def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def attentions(order: Sequence[UOp]) -> list[Attention]:
     """What may be computed in passing, from one product to another."""
-    tops = able_tops(order)
+    tops = [(place, *pair) for place in PLACES for pair in able_tops(order, place).items()]
     users = users_of(order) if tops else {}
-    found = [_between(scores, users) for top in tops if (scores := scores_below(top)) is not None]
+    found = [
+        _between(scores, users, place, machine)
+        for place, top, machine in tops
+        if (scores := scores_below(top, place.is_product)) is not None
+    ]
     return [a for a in found if a is not None]
 
 
-def able_tops(order: Sequence[UOp]) -> list[UOp]:
-    """Maxima on devices that compute chains of products."""
+def able_tops(order: Sequence[UOp], place: Place) -> dict[UOp, Machine]:
+    """Maxima on machines that have a place for scores, and those machines."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
-        return []
-    able = {d for n in order if n.op is Ops.PARAM and machine_of(d := own_device(n)).attention is not None}
+        return {}
+    able = {d for n in order if n.op is Ops.PARAM and place.able(machine_of(d := own_device(n)))}
     if not able:
-        return []
+        return {}
     devices: dict[UOp, str] = {}
     for node in order:
         devices[node] = device_of(node, devices)
-    return [top for top in tops if devices[top] in able]
+    return {top: machine_of(devices[top]) for top in tops if devices[top] in able}
 
 
-def scores_below(top: UOp) -> UOp | None:
+def scores_below(top: UOp, is_product: IsProduct) -> UOp | None:
     """The product that a maximum goes over, if it is the only one; what else is reduced belongs to a mask."""
     below = [n for n in toposort(top.src[0], stop=_ends) if is_product(n)]
     return below[0] if len(below) == 1 else None
 
 
-def _between(scores: UOp, users: Users) -> Attention | None:
+def _between(scores: UOp, users: Users, place: Place, machine: Machine) -> Attention | None:
     """From a product up to the one that uses all of it; None where others use it."""
     region = {scores}
     results: set[UOp] = set()
@@ -93,7 +95,7 @@ def _between(scores: UOp, users: Users) -> Attention | None:
     while front:
         node = front.pop()
         for user in users.get(node, ()):
-            if is_product(user):
+            if place.is_product(user):
                 results.add(user)
             elif not is_computed(user):
                 return None  # somebody else wants it as memory
@@ -103,13 +105,13 @@ def _between(scores: UOp, users: Users) -> Attention | None:
     if len(results) != 1 or len(region) > MOST_NODES:
         return None
     (result,) = results
-    inner = [n for n in region if not _is_factored(n, users)]
+    inner = [n for n in region if not _is_factored(n, users, place.is_product)]
     memory, above = reduced_beside([n for n in inner if n is not scores], region)
     between = frozenset(region | beside(inner, region) | above)
-    return Attention(result, between, end_of(result, users), memory=memory)
+    return Attention(result, between, end_of(result, users), memory=memory, place=place, machine=machine)
 
 
-def _is_factored(node: UOp, users: Users) -> bool:
+def _is_factored(node: UOp, users: Users, is_product: IsProduct) -> bool:
     """Whether a node is the product under a sum of products."""
     return node.op is Ops.MUL and all(map(is_product, users.get(node, ())))
 
@@ -165,43 +167,23 @@ def _ends(node: UOp) -> bool:
     return node.op in STORED or node.op in REDUCED
 
 
-def is_product(node: UOp) -> bool:
-    """A sum of products of narrow floats, in float32 over one axis."""
-    if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or len(node.arg[1]) != 1:
-        return False
-    value = node.src[0]
-    return node.dtype is float32 and value.op is Ops.MUL and all(is_narrow(_unmoved(s)) for s in value.src)
-
-
-def is_chain(nodes: Iterable[UOp]) -> bool:
-    """Whether a kernel of these nodes has two products with a maximum: it runs alone."""
-    found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
-    return sum(map(is_product, found)) > 1 and any(n.arg[0] is Ops.MAX for n in found)
-
-
 def statistics_of(nodes: Iterable[UOp]) -> UOp | None:
     """The product whose results are reduced in a kernel of these nodes, if that is all it reduces.
 
     Kernels of one product run together: it is computed once for all of them.
     """
     found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
-    products = [n for n in found if is_product(n)]
+    products = [n for n in found if is_narrow_product(n)]
     return products[0] if len(products) == 1 and any(n.arg[0] is Ops.MAX for n in found) else None
 
 
 def first_products(nodes: Iterable[UOp]) -> frozenset[UOp]:
     """The products of a kernel of these nodes whose results are multiplied, or reduced, in it."""
     found = [n for n in nodes if n.op in REDUCED]
-    products = list(filter(is_product, found))
+    products = list(filter(is_narrow_product, found))
     if len(found) < 2 or not products:
         return frozenset()
     return frozenset(n for n in products if not any(m.op in REDUCED for m in toposort(n.src[0], stop=_ends)))
-
-
-def _unmoved(node: UOp) -> UOp:
-    while node.op.is_movement:
-        node = node.src[0]
-    return node
 
 
 # --- the kernel that would come of it
@@ -219,22 +201,18 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
-    return is_kernel(value, kept)
+    return is_kernel(value, kept, found.place, found.machine)
 
 
-def is_kernel(value: UOp, kept: Collection[UOp]) -> bool:
-    """Whether the kernel of a value is such a chain, where these nodes are kept in memory."""
+def is_kernel(
+    value: UOp, kept: Collection[UOp], place: Place = UNITS, machine: Machine | None = None
+) -> bool:
+    """Whether a place is right for the kernel of a value, where these nodes are kept in memory."""
 
     def is_leaf(node: UOp) -> bool:
         return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
 
-    return is_chained(value, is_leaf)
-
-
-def is_chained(value: UOp, is_leaf: Callable[[UOp], bool]) -> bool:
-    """Whether units can compute a value as a chain, if these leaves are memory."""
-    kernel = on_memory(value, is_leaf)
-    return kernel is not None and _answers.about(kernel, _in_registers)
+    return place.takes(value, is_leaf, machine)
 
 
 def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
@@ -259,10 +237,3 @@ def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
 def is_made_up(node: UOp) -> bool:
     """Whether a value that a device has is none of its memory: constants, and positions."""
     return node.op is Ops.COPY and not any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
-
-
-def _in_registers(ast: UOp) -> bool:
-    """Whether a kernel is lowered to a chain of products whose scores and results fit registers."""
-    for stage in KERNEL_STAGES:
-        ast = stage.apply(ast, None)
-    return chain_of(ast) is not None

@@ -12,12 +12,15 @@ has two products below it; and, without the second product, the maxima and sums 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
-from morok.dtype import bfloat16, float16
+from morok import knobs
+from morok.dtype import DType, bfloat16, float16, float32
+from morok.ir.bounds import vmax
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import MMA_F16, PANEL
+from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MMA_F16, PANEL
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
@@ -28,6 +31,7 @@ STEP = MMA_F16.k  # steps, and elements of a row of an operand, that a unit mult
 COLUMNS = MMA_F16.n  # of the second product
 FEWEST_ROWS = 32
 MOST_REGISTERS = 192  # of a thread, for its part of 16 rows of operands and of the result: heads of 256
+MOST_WIDTH = 256  # of rows in float32, which have no unit: a thread has eight rows of every 16th column
 MOST_FIRST = 2  # products below the second one
 ONLINE_REDUCTIONS = 6  # of attention as it stands: its scores three times, the maximum and the two sums
 STATISTICS = 4  # of a maximum and a sum of powers: scores twice, and both
@@ -70,11 +74,20 @@ def is_narrow(x: UOp) -> bool:
     return x.op is Ops.CAST and x.src[0].dtype in NARROW
 
 
+def input_type(x: UOp) -> DType:
+    """The type of a factor as it is multiplied: before it was widened, if it was."""
+    return x.src[0].dtype if is_narrow(x) else x.dtype
+
+
 def is_unit_product(node: UOp) -> bool:
-    """A lowered sum of products that units multiply."""
+    """A lowered sum of products that units multiply, or fused products as exactly."""
     if node.op is not Ops.REDUCE or node.arg != (Ops.ADD,) or len(node.src) != 2:
         return False
-    return node.src[0].op is Ops.MUL and all(map(is_narrow, node.src[0].src))
+    return node.src[0].op is Ops.MUL and all(map(_is_factor, node.src[0].src))
+
+
+def _is_factor(x: UOp) -> bool:
+    return is_narrow(x) or x.dtype is float32
 
 
 def scores_of(found: Weighted) -> UOp | None:
@@ -188,19 +201,39 @@ def _suits_units(found: Chain) -> bool:
     """Whether matrix units can compute all products, by the sizes of the loops and the types."""
     widths = [size_of(closed_ranges(first)[0]) for first in found.firsts]
     wide = COLUMNS if found.columns is None else size_of(found.columns)
-    if size_of(found.steps) < STEP or size_of(found.rows) < FEWEST_ROWS or not wide or wide % COLUMNS:
-        return False
-    if not all(widths) or any(width % STEP for width in widths):
+    if size_of(found.steps) < STEP or size_of(found.rows) < FEWEST_ROWS or not wide:
         return False
     products = [*found.firsts, *found.seconds]
-    factors = [f for product in products for f in product.src[0].src]
-    if not all(map(is_narrow, factors)) or len({f.src[0].dtype for f in factors}) > 1:
+    types = {input_type(f) for product in products for f in product.src[0].src}
+    if len(types) > 1:
+        return False
+    exact = float32 in types
+    if not all(widths) or (any(width % STEP for width in widths) and not exact):
         return False
     for first in found.firsts:  # one factor along the rows alone, one along the steps alone
         moving = [(found.rows in ranges(f), found.steps in ranges(f)) for f in first.src[0].src]
         if sorted(moving) != [(False, True), (True, False)]:
             return False
-    return wide * max(1, len(found.seconds)) // 2 + sum(widths) // 4 <= MOST_REGISTERS
+    if exact:
+        return not knobs.TF32.value and max(wide * max(1, len(found.seconds)), *widths) <= MOST_WIDTH
+    return not wide % COLUMNS and wide * max(1, len(found.seconds)) // 2 + sum(widths) // 4 <= MOST_REGISTERS
+
+
+def others_of(ast: UOp, found: Chain) -> int:
+    """How many chains run side by side: the outputs but for rows and columns."""
+    loops = closed_ranges(ast.src[0]) if ast.src[0].op is Ops.END else ()
+    return math.prod(max(1, int(vmax(r.src[0]))) for r in loops if r not in (found.rows, found.columns))
+
+
+def panels(width: int) -> int:
+    """A width in float32 in whole panels."""
+    return -(-width // FUSED_SIDE) * FUSED_SIDE
+
+
+def fused_registers(found: Chain, rows: int, keys: int) -> int:
+    """Registers of a thread for results, scores and operands of so many rows by fused products."""
+    columns = 0 if found.columns is None else panels(size_of(found.columns)) * len(found.seconds)
+    return rows * (columns + keys * len(found.firsts)) // 32 + FUSED_ROWS * 4
 
 
 def holds_all(found: Chain, machine: Machine) -> bool:
@@ -210,7 +243,11 @@ def holds_all(found: Chain, machine: Machine) -> bool:
         return False
     width = 0 if found.columns is None else size_of(found.columns)
     results, inner = width * len(found.seconds) // 2, [size_of(r) for r in found.inner]
-    dtype = found.firsts[0].src[0].src[0].src[0].dtype
+    dtype = input_type(found.firsts[0].src[0].src[0])
+    if dtype is float32:
+        return any(
+            fused_registers(found, u.m, FUSED_SIDE) <= rates.fused_registers for u in machine.fused_units
+        )
     panel = PANEL // dtype.itemsize
     groups = any(u.shared and u.inputs is dtype for u in machine.matrix_units)
     if groups and not any(n % panel for n in (width, *inner)):

@@ -28,15 +28,14 @@ from morok.schedule.graph.attention import (
     able_tops,
     beside,
     end_of,
-    is_chained,
     is_computed,
     is_made_up,
-    is_product,
     reduced_beside,
     scores_below,
     users_of,
 )
 from morok.schedule.graph.chain import NARROW
+from morok.schedule.graph.score_places import UNITS
 
 REASON = "scores are computed again from it"
 
@@ -55,11 +54,11 @@ class Family:
 
 def families(order: Sequence[UOp]) -> list[Family]:
     """Scores with more than one use."""
-    tops = able_tops(order)
+    tops = able_tops(order, UNITS)
     users = users_of(order) if tops else {}
     found: dict[UOp, Family] = {}
     for top in tops:
-        scores = scores_below(top)
+        scores = scores_below(top, UNITS.is_product)
         family = None if scores is None or scores in found else _family(scores, users)
         if scores is not None and family is not None and len(family.results) > 1:
             found[scores] = family
@@ -88,7 +87,7 @@ def _family(scores: UOp, users: Users) -> Family | None:
 
 def _is_contraction(node: UOp) -> bool:
     """A product whose operands are used many times over, rather than a row's sum."""
-    return is_product(node) and contraction_at(node) is not None
+    return UNITS.is_product(node) and contraction_at(node) is not None
 
 
 def _is_end(node: UOp) -> bool:
@@ -198,7 +197,7 @@ def _is_attention(node: UOp, made: set[UOp]) -> bool:
             return not is_made_up(n)
         return n not in made and n is not node and (n.dtype in NARROW or n.op in REDUCED)
 
-    return is_chained(node, is_leaf)
+    return UNITS.takes(node, is_leaf)
 
 
 def _as_it_was(node: UOp, family: Family, made: set[UOp], done: dict[UOp, UOp], inline: set[UOp]) -> UOp:

@@ -115,8 +115,9 @@ class Answers:
     def __init__(self, name: str) -> None:
         self._known: Cache[tuple[UOp, object], bool] = Cache(name, 1024)
 
-    def about(self, kernel: UOp, ask: Callable[[UOp], bool]) -> bool:
-        key = (kernel, knobs.cache_key())
+    def about(self, kernel: UOp, ask: Callable[[UOp], bool], where: str = "") -> bool:
+        """The answer, which may depend on a machine; then `where` says which."""
+        key = (kernel, (where, knobs.cache_key()))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = ask(kernel)

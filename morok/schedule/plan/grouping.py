@@ -23,8 +23,9 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import code_of, elements
-from morok.schedule.graph.attention import first_products, is_chain, statistics_of
+from morok.schedule.graph.attention import first_products, statistics_of
 from morok.schedule.graph.chain import chain_of, holds_all
+from morok.schedule.graph.score_places import is_chain
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
 from morok.schedule.plan.kernels import lower, normal_form
@@ -108,7 +109,7 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     sizes = known_shape(write.target)
     inside = toposort(write.value, stop=_is_made)
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
-    chained = is_chain(inside)
+    chained = is_chain(inside, machine_of(write.device))
     alone = write.places is not None or 0 in sizes or runs or chained
     code = sum(code_of(n.op) for n in inside if n.op.is_alu)
     found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)
