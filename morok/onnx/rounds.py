@@ -20,7 +20,6 @@ from typing import Any, final
 import numpy as np
 
 from morok import dtype as dt
-from morok import knobs
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
 from morok.dtype import DType
@@ -28,17 +27,16 @@ from morok.errors import ShapeError
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.onnx.graph import Program
+from morok.onnx.replay import at_front, may_replay
 from morok.onnx.run import Part, form_of, is_lasting
 from morok.onnx.sizes import bound_in, is_symbolic, sizes_of
 from morok.onnx.types import Array, numpy_type
 from morok.onnx.values import Host, Value
 from morok.runtime.launch import NativeLaunch
-from morok.runtime.profile import current
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
 from morok.tensor.jit.arguments import memory_of
 from morok.tensor.jit.trace import Trace
 from morok.tensor.jit.variables import unbound_shape
-from morok.tensor.memory.strides import Chain
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
@@ -412,22 +410,7 @@ def _source(name: str, body: Program, part: Part, trace: Trace) -> _Source | Non
     if output is None:
         return None
     place, chain = output
-    return _Made(place, [_reader(n) for n in unbound_shape(value.shape)]) if _at_front(chain) else None
-
-
-def _at_front(chain: Chain) -> bool:
-    """Whether a view of memory is elements in order, from the first one on."""
-    if chain and chain[0].op is Ops.SHRINK:
-        start = chain[0].sizes[0]
-        if len(chain[0].shape) > 1 or start.op is not Ops.CONST or start.arg:
-            return False
-        chain = chain[1:]
-    return all(step.op is Ops.RESHAPE for step in chain)
-
-
-def may_walk() -> bool:
-    """Whether nobody watches each plan."""
-    return current() is None and not knobs.DEBUG.value
+    return _Made(place, [_reader(n) for n in unbound_shape(value.shape)]) if at_front(chain) else None
 
 
 @final
@@ -441,7 +424,7 @@ class Walks:
     def find(self, env: Env) -> Walk | None:
         """Those that begin like this."""
         body = self.body
-        if not body.walks or not may_walk() or not body.constants.keys().isdisjoint(env):
+        if not body.walks or not may_replay() or not body.constants.keys().isdisjoint(env):
             return None
         names = [name for name in body.varying[0] if name in env and not is_lasting(env[name])]
         for value in map(env.__getitem__, names):

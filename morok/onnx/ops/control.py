@@ -55,10 +55,12 @@ def _branch(call: Call, condition: Value) -> Program:
 
 
 def _if_steps(call: Call, values: list[Value]) -> list[Value]:
+    if not isinstance(values[0], Host):
+        call.tracer.refuse()
     return list(call.tracer.run(_branch(call, values[0]), call.env))
 
 
-@op("If", since=1, steps=_if_steps)
+@op("If", since=1, steps=_if_steps, replays=True)
 def if_(call: Call, condition: Value, *, then_branch: Any, else_branch: Any) -> Any:
     """One of two graphs; the condition is read if it is not known."""
     if not isinstance(condition, Host):

@@ -134,7 +134,13 @@ def _between(call: Call, values: list[Value]) -> list[Value]:
         given = [as_tensor(t) for t in given]
     given = [settled(t) for t in given]
     known_ = call.program.steps.get(_key(call, given))
-    return between_plans(call, values) if known_ is None else known_.run(given)
+    if known_ is None:
+        call.tracer.refuse()
+        return between_plans(call, values)
+    made = known_.run(given)
+    if call.tracer.recorder is not None:
+        call.tracer.recorder.layer(known_, given, made)
+    return made
 
 
 def _parts(
@@ -221,7 +227,7 @@ def _gates(x: Tensor, size: int, count: int) -> list[Tensor]:
     return [x[..., k * size : (k + 1) * size] for k in range(count)]
 
 
-@op("RNN", since=1, steps=_between)
+@op("RNN", since=1, steps=_between, replays=True)
 def rnn(
     call: Call,
     x: T,
@@ -253,7 +259,7 @@ def rnn(
     return y, finals[0]
 
 
-@op("LSTM", since=1, steps=_between)
+@op("LSTM", since=1, steps=_between, replays=True)
 def lstm(
     call: Call,
     x: T,
@@ -316,7 +322,7 @@ def _lstm_step(
     return step
 
 
-@op("DynamicQuantizeLSTM", domain="com.microsoft", steps=_between)
+@op("DynamicQuantizeLSTM", domain="com.microsoft", steps=_between, replays=True)
 def dynamic_quantize_lstm(
     call: Call,
     x: T,
@@ -402,7 +408,7 @@ def _in_codes(x: Tensor) -> Tensor:
     return left
 
 
-@op("GRU", since=1, steps=_between)
+@op("GRU", since=1, steps=_between, replays=True)
 def gru(
     call: Call,
     x: T,
