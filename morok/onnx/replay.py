@@ -187,7 +187,8 @@ class Replay:
         inputs: list[tuple[str, Any]],
         outputs: list[_Output],
     ) -> None:
-        self._build, self._call, self._inputs, self._outputs = build, call, inputs, outputs
+        self._build, self._steps, self._inputs, self._outputs = build, call, inputs, outputs
+        self._call = None if call is None else call.run or call
         self._around = [(look, look()) for look in TRACE_ENVIRONMENT]
         own = {id(o.buffer): o.buffer for o in outputs if o.buffer is not None and id(o.buffer) in build.own}
         self._first = list(own.values())
@@ -269,8 +270,7 @@ def replay_of(
     call = joined(build.launches) if build.launches else None
     if call is None and build.launches:
         return None
-    short = getattr(call, "run", None) or call
-    return Replay(build, short, [(name, own) for name, (own, _) in inputs.items()], given)
+    return Replay(build, call, [(name, own) for name, (own, _) in inputs.items()], given)
 
 
 def _output(build: _Builder, value: Value) -> _Output:
