@@ -21,22 +21,27 @@ from morok.onnx.values import Host
 from morok.tensor.tensor import Tensor
 
 _MOST_ROWS = 32
-_FEWEST = 2  # registers of a panel
+_FEWEST, _MOST = 2, 8  # registers of a panel
 
 
-def width_for(rows: object, columns: int, inner: int, itemsize: int) -> int | None:
-    """The width of panels; None where weights stay as they are."""
+def width_for(rows: object, columns: int, itemsize: int) -> int | None:
+    """The width of panels for so many rows; None where weights stay as they are."""
     if not isinstance(rows, int) or rows > _MOST_ROWS or default_device() != "CPU":
         return None
     machine = machine_of("CPU")
     lanes = machine.vector_bytes // itemsize
     if not lanes or columns % lanes:
         return None
-    if rows == 1 and 2 * columns * inner * itemsize > machine.l2_bytes:
-        return None  # waits for its weights, in whatever order they come
-    most = max(_FEWEST, machine.registers // 2 // rows)
-    vectors = columns // lanes
+    vectors, sums = columns // lanes, machine.registers // 2
+    if rows == 1 and vectors <= sums:
+        return columns  # one panel
+    most = min(_MOST, max(_FEWEST, sums // rows))
     return lanes * max(n for n in range(1, min(most, vectors) + 1) if vectors % n == 0)
+
+
+def _waits(rows: object, nbytes: int) -> bool:
+    """Whether a row waits for its weights, in whatever order they come."""
+    return rows == 1 and 2 * nbytes > machine_of("CPU").l2_bytes
 
 
 @final
@@ -52,8 +57,8 @@ class Weights:
         columns, inner = (int(n) for n in self.tensor.shape[1:])
         stop = columns if stop is None else stop
         rows, host, width = x.shape[-2], self.host, None
-        if host is not None:
-            width = width_for(rows, stop - start, inner, host.array.dtype.itemsize)
+        if host is not None and not _waits(rows, host.array[:, start:stop].nbytes):
+            width = width_for(rows, stop - start, host.array.dtype.itemsize)
         if host is None or width is None:
             own = self.tensor[:, start:stop] if d is None else self.tensor[d, start:stop]
             return x.matmul(own.transpose(-1, -2))
