@@ -54,7 +54,7 @@ class Weights:
 
     def times(self, x: Tensor, d: int | None, start: int = 0, stop: int | None = None) -> Tensor:
         """(…, rows, columns) of a direction for (…, rows, inner), or of all of them along a first axis."""
-        columns, inner = (int(n) for n in self.tensor.shape[1:])
+        columns = int(self.tensor.shape[1])
         stop = columns if stop is None else stop
         rows, host, width = x.shape[-2], self.host, None
         if host is not None and not _waits(rows, host.array[:, start:stop].nbytes):

@@ -5,8 +5,8 @@
     replay(feeds)                            # the next call of that kind: copy in, run, give out
 
 A call of a model goes from part to part by names, looks parts up by what they start on, and makes tensors for
-whatever lies between them. Where shapes and types, and values that the host reads, are those of a call before,
-all of that comes out the same. What is left of it are the kernels with their tables of addresses. Calls that
+whatever lies between them. Where shapes and types, and values that the host reads, are those of an earlier
+call, all of that comes out the same. What is left of it are the kernels with their tables of addresses. Calls that
 read what a kernel has computed (conditions, sizes from data, rounds of a loop) go the long way.
 """
 
@@ -140,7 +140,9 @@ class _Builder:
         for tensor, made in zip(run.made, trace.made, strict=True):
             if made.kind == "given":
                 continue
-            spec = trace.output_spec.outputs[made.number] if made.kind == "output" and not made.chain else None
+            spec = (
+                trace.output_spec.outputs[made.number] if made.kind == "output" and not made.chain else None
+            )
             if spec is None or not at_front(spec[1]):
                 raise _Refused
             self.memory[id(tensor)] = written[spec[0]]

@@ -20,8 +20,9 @@ from morok.onnx.graph import Program
 from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
-from morok.onnx.rounds import Rows, Walks, alike
+from morok.onnx.rounds import Walks
 from morok.onnx.sizes import bound_in, carried, is_symbolic, settled
+from morok.onnx.states import Rows, alike
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
 from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
 from morok.tensor.sizes import concrete

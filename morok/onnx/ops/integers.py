@@ -176,7 +176,7 @@ def _product(left: Bytes, right: Bytes) -> Tensor | None:
 
 
 def _few_rows(x: Tensor, right: Bytes) -> Tensor | None:
-    """The products of few rows of words with constants, which are laid out for them; None where it is no such."""
+    """The products of few rows of words with constants, which are laid out for them; None if it is none."""
     if right.array is None or right.array.ndim != 2 or x.ndim != 2:
         return None
     columns = right.array.shape[1]

@@ -372,9 +372,7 @@ def dynamic_quantize_lstm(
         functions, p, clip, input_forget, size, product or (lambda h, d: own.times(_in_codes(h), d))
     )
     alike = functions[0] == functions[-1] and alone
-    y, finals = _run(
-        call, x, given, size, _joint(b), lengths, [h, c], direction, 0, step, alike, _in_codes
-    )
+    y, finals = _run(call, x, given, size, _joint(b), lengths, [h, c], direction, 0, step, alike, _in_codes)
     return y, finals[0], finals[1]
 
 
@@ -387,9 +385,7 @@ def _stood_for(codes: Value, scale: Tensor, zero: Value | None) -> Tensor:
     return (whole * scale.reshape(beside)).transpose(1, 2).contiguous()
 
 
-def _code_product(
-    r: Value, scale: Tensor, zero: Value | None
-) -> Product | None:
+def _code_product(r: Value, scale: Tensor, zero: Value | None) -> Product | None:
     """Codes of a state times those of R, in whole numbers; None where R is not known, or without words."""
     if not has_words() or not isinstance(r, Host) or not r.lasting:
         return None
