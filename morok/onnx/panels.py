@@ -18,6 +18,7 @@ from morok.device.registry import default_device
 from morok.machine.devices import machine_of
 from morok.onnx.types import Array
 from morok.onnx.values import Host
+from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
 _MOST_ROWS = 32
@@ -54,7 +55,7 @@ class Weights:
 
     def times(self, x: Tensor, d: int | None, start: int = 0, stop: int | None = None) -> Tensor:
         """(…, rows, columns) of a direction for (…, rows, inner), or of all of them along a first axis."""
-        columns = int(self.tensor.shape[1])
+        columns = concrete(self.tensor.shape[1])
         stop = columns if stop is None else stop
         rows, host, width = x.shape[-2], self.host, None
         if host is not None and not _waits(rows, host.array[:, start:stop].nbytes):

@@ -6,8 +6,8 @@
 
 A call of a model goes from part to part by names, looks parts up by what they start on, and makes tensors for
 whatever lies between them. Where shapes and types, and values that the host reads, are those of an earlier
-call, all of that comes out the same. What is left of it are the kernels with their tables of addresses. Calls that
-read what a kernel has computed (conditions, sizes from data, rounds of a loop) go the long way.
+call, all of that comes out the same, and what is left of it are the kernels with their tables of addresses.
+Calls that read what a kernel has computed (conditions, sizes from data, rounds of a loop) go the long way.
 """
 
 from __future__ import annotations
@@ -278,6 +278,9 @@ def replay_of(
 def _output(build: _Builder, value: Value) -> _Output:
     if isinstance(value, Host) and not value.symbolic:
         return _Output(None, constant=value.array)
-    if not isinstance(value, Tensor) or not all(isinstance(n, int) for n in value.shape):
+    if not isinstance(value, Tensor):
         raise _Refused
-    return _Output(build.found(value), tuple(value.shape))
+    sizes = tuple([n for n in value.shape if isinstance(n, int)])
+    if len(sizes) < value.ndim:
+        raise _Refused
+    return _Output(build.found(value), sizes)

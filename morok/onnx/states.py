@@ -14,7 +14,7 @@ from morok.errors import ShapeError
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.onnx.types import Array, numpy_type
-from morok.onnx.values import Host
+from morok.onnx.values import Host, Value
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 

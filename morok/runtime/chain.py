@@ -62,8 +62,8 @@ class Chain:
                     plan.hear()
                 return
         for link in self._links:
-            own = {n: given[b] if isinstance(b, UOp) else b for n, b in link.memory.items()}
-            link.plan.run({**own, **given}, **link.values)
+            bound = {n: given[m] if isinstance(m, UOp) else m for n, m in link.memory.items()}
+            link.plan.run({**bound, **given}, **link.values)
 
     @property
     def plans(self) -> list[ExecutionPlan]:
@@ -78,7 +78,7 @@ class Chain:
 
 @final
 class Tables:
-    """Runs as launches with their memory bound, and which of them have to be told where what is given lies."""
+    """Runs as launches with their memory bound, and who has to be told where what is given lies."""
 
     def __init__(self, given: Iterable[UOp]) -> None:
         self.launches: list[PlanLaunch] = []

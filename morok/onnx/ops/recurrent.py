@@ -139,7 +139,7 @@ def _between(call: Call, values: list[Value]) -> list[Value]:
     if known_ is None:
         call.tracer.refuse()
         return between_plans(call, values)
-    made = known_.run(given)
+    made: list[Value] = known_.run(given)
     if call.tracer.recorder is not None:
         call.tracer.recorder.layer(known_, given, made)
     return made
