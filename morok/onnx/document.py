@@ -61,13 +61,14 @@ host reads such.
   so that layers that differ in nothing else share them. A code is the nearest to the exact result, but where
   that lies within 10⁻⁵ of the middle between two: engines choose differently there, and the layers behind go
   on with it, so int8 outputs of two engines differ by a few codes. Each layer judged by float64 on the codes
-  before it, 64 of the 281 million codes of a Whisper encoder are not the nearest (ONNX Runtime: 974, and 326 without its optimisations). Layers that quantise again and again, and look for
-  their scale themselves, make more of it: a recogniser of text with `DynamicQuantizeLinear` before each of
-  21 convolutions differs by 8·10⁻³ after one code of 74 thousand in a first layer was within 1.2·10⁻⁶ of
-  the middle; of its 645 thousand codes, each engine has two that are not the nearest, and all sums of both
-  are exact. A BERT of four layers with random weights, quantised in its attention too, lies 4.7·10⁻² from
-  an evaluation in float64 with ONNX Runtime, 3.9·10⁻² without its optimisations, and 3.9·10⁻² here (the
-  largest of three inputs); the two ways of ONNX Runtime are 4.7·10⁻² apart.
+  before it, 64 of the 281 million codes of a Whisper encoder are not the nearest (ONNX Runtime: 974, and
+  326 without its optimisations). Layers that quantise again and again, and look for their scale themselves,
+  make more of it: a recogniser of text with `DynamicQuantizeLinear` before each of 21 convolutions differs
+  by 8·10⁻³ after one code of 74 thousand in a first layer was within 1.2·10⁻⁶ of the middle; of its 645
+  thousand codes, each engine has two that are not the nearest, and all sums of both are exact. A BERT of
+  four layers with random weights, quantised in its attention too, lies 4.7·10⁻² from an evaluation in
+  float64 with ONNX Runtime, 3.9·10⁻² without its optimisations, and 3.9·10⁻² here (the largest of three
+  inputs); the two ways of ONNX Runtime are 4.7·10⁻² apart.
 - **Sequences, optionals, maps, strings** are Python's lists, None, dicts and arrays of objects, on the host.
 - **Types.** Integers of 2 and 4 bits and the float8 and float4 types that tensors do not have are held as
   codes; they are converted exactly, and not computed with.
