@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,18 @@ def require_count(name: str, shape: Any, itemsize: int) -> int:
     return int(count)
 
 
-def require_size(proto: TensorProto) -> None:
-    """What a constant declares must be there, before memory is taken for it."""
+def require_size(proto: TensorProto) -> Array | None:
+    """What a constant declares must be there, before memory is taken for it; the array, if it is there as it
+    is. A message copies its bytes for whoever looks at them, so this is done once."""
     count = require_count(proto.name, proto.dims, numpy_type(proto.data_type).itemsize)
     if proto.data_location == TensorProto.EXTERNAL or proto.data_type == TensorProto.STRING:
-        return
+        return None
     if proto.HasField("raw_data"):
-        wanted = _bytes_of(proto.data_type, count)
-        if len(proto.raw_data) != wanted:
-            raise FormatError(f"constant {proto.name!r} has {len(proto.raw_data)} bytes, and needs {wanted}")
+        wanted, data = _bytes_of(proto.data_type, count), proto.raw_data
+        if len(data) != wanted:
+            raise FormatError(f"constant {proto.name!r} has {len(data)} bytes, and needs {wanted}")
+        if proto.data_type not in _BITS and sys.byteorder == "little":
+            return np.frombuffer(data, numpy_type(proto.data_type)).reshape(tuple(proto.dims))
     elif count > 0:
         held = max(
             len(proto.float_data), len(proto.int32_data), len(proto.int64_data),
@@ -84,6 +88,7 @@ def require_size(proto: TensorProto) -> None:
         )  # fmt: skip
         if held * (8 // _BITS.get(proto.data_type, 8) if proto.data_type in _BITS else 1) < count:
             raise FormatError(f"constant {proto.name!r} has {held} numbers, and needs {count}")
+    return None
 
 
 def _bytes_of(elem: int, count: int) -> int:

@@ -191,7 +191,9 @@ def read_tensor(proto: TensorProto, scope: Scope) -> Host:
         raise UnsupportedModel(
             f"constant {proto.name!r} is of {type_name(proto.data_type)}, which is not supported"
         )
-    require_size(proto)
+    found = require_size(proto)
+    if found is not None:
+        return Host(found, proto.data_type, lasting=True)
     if proto.data_location == TensorProto.EXTERNAL:
         return Host(external_array(proto, scope.folder), proto.data_type, lasting=True)
     if proto.data_type == STRING:

@@ -15,7 +15,7 @@ where the next one reads them. All memory but what is given and what comes out i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from morok.device.buffer import ALIGNMENT, Buffer
@@ -54,13 +54,13 @@ class Recurrence:
             held.append(Tensor(moved(view_of(node, sizes), view)))
         states, inputs = before(*held)
         plan, targets = self._planned([*states, *inputs])
-        begun = {node: self._memory(node) for node in targets}  # equal ones, such as zeros, are one node
+        begun: dict[UOp, Buffer | UOp] = {  # equal ones, such as zeros, are one node
+            node: node if node in self._given else self._memory(node) for node in targets
+        }
         links = [chain.Link(plan, begun, {})]
-        # what is given as it is, is copied there
-        self._copied = [(own, node) for node, own in begun.items() if node in self._given]
 
         k = Variable("step", 0, count - 1).bind(0) if count > 1 else 0
-        nodes, placed = self._places([*states, *inputs])
+        nodes, placed = _placed([*states, *inputs])
         old, taken = nodes[: len(states)], {n: begun[t] for n, t in zip(nodes, targets, strict=True)}
         plan, new = self._planned(step(placed[: len(states)], k, placed[len(states) :], *held))
         named = "step" in plan.limits
@@ -86,12 +86,23 @@ class Recurrence:
         self._spec = OutputSpec(memory, tuple([(n, (one,)) for n, one in outputs]), Tensor)
         self._idle: list[Results] = []  # filled again when nobody knows of them
         links.append(chain.Link(plan, self._histories, {}))
+        self._links = links
         self._calls = chain.Chain(links)
 
-    def _places(self, tensors: Sequence[Tensor]) -> tuple[list[UOp], list[Tensor]]:
-        """Memory to be named later, one for each tensor, and tensors in it."""
-        nodes = [new_buffer(x.dtype, math.prod(concrete_shape(x.shape)), x.device) for x in tensors]
-        return nodes, [Tensor(view_of(n, x.shape)) for n, x in zip(nodes, tensors, strict=True)]
+    def tables(self, memory: Mapping[UOp, Buffer]) -> chain.Tables | None:
+        """All calls in order, for memory that somebody else binds; None where a device has no such."""
+        return chain.tables(self._links, memory)
+
+    @property
+    def plans(self) -> list[ExecutionPlan]:
+        return self._calls.plans
+
+    def places(self, given: Sequence[Buffer]) -> tuple[dict[UOp, Buffer], list[Buffer], list[Buffer]]:
+        """Memory by its nodes for a run of one's own, where each result lies, and which of it is new."""
+        fresh = [self._memory(node) for node in self._made if node not in self._histories]
+        new = dict(zip([node for node in self._made if node not in self._histories], fresh, strict=True))
+        where = {**new, **self._histories}
+        return {**dict(zip(self._given, given, strict=True)), **new}, [where[n] for n in self._results], fresh
 
     def _planned(self, tensors: Sequence[Tensor]) -> tuple[ExecutionPlan, list[UOp]]:
         """A plan that computes tensors, and the memory that each of them is in afterwards."""
@@ -115,8 +126,6 @@ class Recurrence:
             node: whole_memory(t._storage) if form(t)[1] else memory_of(t)
             for node, t in zip(self._given, given, strict=True)
         }
-        for own, node in self._copied:
-            own.copy_from(memory[node])
         results = self._taken()
         made = dict(zip(self._made, results.buffers, strict=True))
         memory.update({node: own for node, own in made.items() if node not in self._histories})
@@ -145,6 +154,12 @@ def written_out(before: Before, step: Step, after: After, given: list[Tensor], c
             history.append(state)
     rows = [own[0].stack(*own[1:]) if count > 1 else own[0].unsqueeze(0) for own in histories]
     return after(rows, states, *given)
+
+
+def _placed(tensors: Sequence[Tensor]) -> tuple[list[UOp], list[Tensor]]:
+    """Memory to be named later, one for each tensor, and tensors in it."""
+    nodes = [new_buffer(x.dtype, math.prod(concrete_shape(x.shape)), x.device) for x in tensors]
+    return nodes, [Tensor(view_of(n, x.shape)) for n, x in zip(nodes, tensors, strict=True)]
 
 
 def form(tensor: Tensor) -> tuple[tuple[int, ...], Chain]:

@@ -12,133 +12,39 @@ part, and its memory has room for them; where they leave their bounds rounds go 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, final
 
 import numpy as np
 
 from morok import dtype as dt
-from morok import knobs
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
 from morok.dtype import DType
-from morok.errors import ShapeError
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
 from morok.onnx.graph import Program
+from morok.onnx.replay import at_front, may_replay
 from morok.onnx.run import Part, form_of, is_lasting
+from morok.onnx.series import Series
 from morok.onnx.sizes import bound_in, is_symbolic, sizes_of
-from morok.onnx.types import Array, numpy_type
+from morok.onnx.states import Held, Known, Made, Passed, Rows, Source, State, reader
 from morok.onnx.values import Host, Value
 from morok.runtime.launch import NativeLaunch
-from morok.runtime.profile import current
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
 from morok.tensor.jit.arguments import memory_of
 from morok.tensor.jit.trace import Trace
 from morok.tensor.jit.variables import unbound_shape
-from morok.tensor.memory.strides import Chain
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
-Values = Mapping[str, int]
-Reader = Callable[[Values], int]
 Env = dict[str, Value]
 MOST_WALKS = 16  # of one body
-_ROWS = 16  # that there is room for at first
+MOST_SERIES = 8  # of one of these
 _HANDED_ON = {
     dt.bool_, dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64,
     dt.float16, dt.float32, dt.float64,
 }  # fmt: skip
-
-
-@final
-@dataclass
-class Held:
-    """A state in memory: its elements lie at the front."""
-
-    buffer: Buffer
-    sizes: tuple[int, ...]
-    given: Tensor | None = None  # that it was at first
-
-    def array(self) -> Array:
-        """The values where they lie: who keeps them copies them."""
-        return self.buffer.array()[: prod(self.sizes)].reshape(self.sizes)
-
-    @property
-    def form(self) -> Any:
-        return len(self.sizes), self.buffer.dtype
-
-    def value(self) -> Value:
-        return Tensor.from_numpy(self.array().copy()) if self.given is None else self.given
-
-
-State = Held | Host
-
-
-def alike(shapes: Sequence[tuple[int, ...]]) -> None:
-    """Rows that rounds leave are put side by side, so they have one shape."""
-    if len(set(shapes)) > 1:
-        shown = " and ".join(map(str, sorted(set(shapes))))
-        raise ShapeError(f"the rounds of a loop leave values of different shapes: {shown}")
-
-
-@final
-@dataclass
-class Rows:
-    """Rows that rounds have left, behind each other."""
-
-    held: Array | None = None
-    count: int = 0
-
-    def add(self, row: Array) -> None:
-        if self.held is None:
-            self.held = np.empty((_ROWS, *row.shape), row.dtype)
-        elif self.count == len(self.held):
-            self.held = np.concatenate([self.held, np.empty_like(self.held)])
-        alike([self.held.shape[1:], row.shape])  # NumPy would repeat a row that is too short
-        self.held[self.count] = row
-        self.count += 1
-
-    def array(self) -> Array:
-        assert self.held is not None
-        return self.held[: self.count]
-
-
-@final
-@dataclass
-class _Made:
-    """What a round computes: a result of the plan by its number, in sizes that variables say."""
-
-    number: int
-    sizes: list[Reader]
-
-
-@final
-@dataclass
-class _Known:
-    """What the host knows after a round."""
-
-    numbers: list[Reader]
-    like: Host
-
-    def host(self, values: Values) -> Host:
-        if not self.like.symbolic:
-            return self.like
-        flat = np.array([read(values) for read in self.numbers], numpy_type(self.like.elem))
-        return Host(flat.reshape(self.like.array.shape), self.like.elem)
-
-
-@final
-@dataclass
-class _Passed:
-    """An input of the body that is an output too, by its number."""
-
-    number: int
-
-
-_Source = _Made | _Known | _Passed
 
 
 @final
@@ -150,24 +56,6 @@ class _Set:
     launch: NativeLaunch
 
 
-def _reader(size: Any) -> Reader:
-    """A size as a function of variables' values."""
-    if not isinstance(size, UOp):
-        number = int(size)
-        return lambda values: number
-    if size.op is Ops.CONST:
-        return _reader(int(size.arg))
-    if size.op is Ops.DEFINE_VAR:
-        name = str(size.arg[0])
-        return lambda values: values[name]
-    if size.op in (Ops.ADD, Ops.MUL) and all(s.dtype is size.dtype for s in size.src):
-        a, b = map(_reader, size.src)
-        if size.op is Ops.ADD:
-            return lambda values: a(values) + b(values)
-        return lambda values: a(values) * b(values)
-    return lambda values: concrete(size, values)
-
-
 @final
 @dataclass
 class Walk:
@@ -177,9 +65,10 @@ class Walk:
     part: Part
     trace: Trace
     around: list[object]
-    sources: list[_Source]
+    sources: list[Source]
     inputs: dict[str, UOp]  # the memory that the plan takes a name's tensor from
     sets: list[_Set] = field(default_factory=list)
+    series: dict[Any, Series | None] = field(default_factory=dict)  # by where they start and on what sizes
 
     def begins(self, names: list[str], env: Env) -> bool:
         """Whether a round that starts like this is one of these."""
@@ -209,10 +98,12 @@ class Walk:
         self, env: Env, i: int, most: int | None, state: list[Value], rows: list[list[Any]]
     ) -> tuple[int, list[Value], bool]:
         """Rounds from one on, while they have this form: how many are done, the states, whether to go on."""
-        flow = _Flow(self, env, state)
+        flow = Flow(self, env, state)
         blocks = [Rows() for _ in rows]
         going = True
         count = len(state)
+        if most is not None:
+            i = self._ahead(flow, i, most, blocks)
         while going and (most is None or i < most):
             values = flow.values(i)
             if values is None:
@@ -231,6 +122,24 @@ class Walk:
                 row.append(block)
         return i, [s.value() if isinstance(s, Held) else s for s in flow.state], going
 
+    def _ahead(self, flow: Flow, i: int, most: int, rows: list[Rows]) -> int:
+        """As many rounds as are known before the first of them, in one call; the number of the next."""
+        goes_on = self.sources[0]
+        if not isinstance(goes_on, Known) or goes_on.like.symbolic or not goes_on.like.array.all():
+            return i
+        if any(not isinstance(source, Made) for source in self.sources[1 + len(flow.state) :]):
+            return i
+        key = (i, most, tuple(flow.known.items()), *flow.sizes())
+        if key not in self.series:
+            if len(self.series) >= MOST_SERIES:
+                self.series.clear()
+            self.series[key] = None  # the first time, and most come but once
+            return i
+        found = self.series[key]
+        if found is None:
+            found = self.series[key] = Series(flow, i, most)
+        return i + found.run(flow, rows)
+
     def unused(self, states: Sequence[State]) -> _Set:
         """A set of results in which no state lies."""
         taken = {id(s.buffer) for s in states if isinstance(s, Held)}
@@ -248,7 +157,7 @@ class Walk:
 
 
 @final
-class _Flow:
+class Flow:
     """One run of rounds: the states that they hand on."""
 
     def __init__(self, walk: Walk, env: Env, state: list[Value]) -> None:
@@ -303,6 +212,13 @@ class _Flow:
             memory = room
         return Held(memory, sizes, tensor)
 
+    def sizes(self) -> list[Any]:
+        """What decides about the rounds that follow, but for the values of variables."""
+        return [
+            (state.form, state.sizes) if isinstance(state, Held) else (form_of(state), sizes_of([state]))
+            for state in self.state
+        ]
+
     def values(self, i: int) -> dict[str, int] | None:
         """What the variables are in the next round; None if it is none of this walk's."""
         sizes: list[tuple[int, int]] = [] if self.counter is None else [(self.counter, i)]
@@ -319,8 +235,8 @@ class _Flow:
 
     def round(self, values: dict[str, int]) -> list[State]:
         """One call, and what it leaves."""
-        walk, trace = self.walk, self.walk.trace
-        chosen = walk.unused(self.state)
+        trace = self.walk.trace
+        chosen = self.walk.unused(self.state)
         launch = chosen.launch
         if id(chosen) not in self.ready:
             self.ready.add(id(chosen))
@@ -333,15 +249,22 @@ class _Flow:
         for name in trace.plan.limits:
             launch.set(name, values[name])
         launch()
+        self.hear()
+        return self.left(values, chosen.buffers)
+
+    def hear(self) -> None:
+        """What a call has to complain about."""
+        trace = self.walk.trace
         if trace.checks and (trace.word is None or trace.word[0]):
             trace.plan.hear()
+
+    def left(self, values: dict[str, int], buffers: Sequence[Buffer]) -> list[State]:
+        """What a round leaves, its results being in these buffers."""
         made: list[State] = []
-        for source in walk.sources:
-            if isinstance(source, _Made):
-                made.append(
-                    Held(chosen.buffers[source.number], tuple([read(values) for read in source.sizes]))
-                )
-            elif isinstance(source, _Known):
+        for source in self.walk.sources:
+            if isinstance(source, Made):
+                made.append(Held(buffers[source.number], tuple([read(values) for read in source.sizes])))
+            elif isinstance(source, Known):
                 made.append(source.host(values))
             else:
                 made.append(self.state[source.number - 2])
@@ -379,17 +302,17 @@ def _is_tensor(form: Any) -> bool:
     return isinstance(form, tuple) and len(form) == 2 and isinstance(form[1], DType)
 
 
-def _from_outside(name: str, body: Program) -> _Source | None:
+def _from_outside(name: str, body: Program) -> Source | None:
     """An output that no node makes: a state as it was, or a constant."""
     if name == body.inputs[1]:
-        return _Known([], Host(np.array(True)))
+        return Known([], Host(np.array(True)))
     if name in body.inputs[2:]:
-        return _Passed(body.inputs.index(name))
+        return Passed(body.inputs.index(name))
     held = body.constants.get(name)
-    return None if held is None else _Known([], Host(held.array, held.elem))
+    return None if held is None else Known([], Host(held.array, held.elem))
 
 
-def _source(name: str, body: Program, part: Part, trace: Trace) -> _Source | None:
+def _source(name: str, body: Program, part: Part, trace: Trace) -> Source | None:
     """Where an output of the body comes from."""
     if name not in part.left:
         return _from_outside(name, body)
@@ -398,7 +321,7 @@ def _source(name: str, body: Program, part: Part, trace: Trace) -> _Source | Non
         if value.is_text or bound_in([value]):
             return None
         flat = value.array.reshape(-1) if value.symbolic else ()
-        return _Known([_reader(n) for n in flat], value)
+        return Known([reader(n) for n in flat], value)
     if not isinstance(value, Tensor) or value.dtype not in _HANDED_ON:
         return None
     if any(not isinstance(v, Tensor | Host) for v in part.left.values()):
@@ -412,22 +335,7 @@ def _source(name: str, body: Program, part: Part, trace: Trace) -> _Source | Non
     if output is None:
         return None
     place, chain = output
-    return _Made(place, [_reader(n) for n in unbound_shape(value.shape)]) if _at_front(chain) else None
-
-
-def _at_front(chain: Chain) -> bool:
-    """Whether a view of memory is elements in order, from the first one on."""
-    if chain and chain[0].op is Ops.SHRINK:
-        start = chain[0].sizes[0]
-        if len(chain[0].shape) > 1 or start.op is not Ops.CONST or start.arg:
-            return False
-        chain = chain[1:]
-    return all(step.op is Ops.RESHAPE for step in chain)
-
-
-def may_walk() -> bool:
-    """Whether nobody watches each plan."""
-    return current() is None and not knobs.DEBUG.value
+    return Made(place, [reader(n) for n in unbound_shape(value.shape)]) if at_front(chain) else None
 
 
 @final
@@ -441,7 +349,7 @@ class Walks:
     def find(self, env: Env) -> Walk | None:
         """Those that begin like this."""
         body = self.body
-        if not body.walks or not may_walk() or not body.constants.keys().isdisjoint(env):
+        if not body.walks or not may_replay() or not body.constants.keys().isdisjoint(env):
             return None
         names = [name for name in body.varying[0] if name in env and not is_lasting(env[name])]
         for value in map(env.__getitem__, names):

@@ -17,6 +17,7 @@ import numpy as np
 from morok.errors import MorokError, ShapeError, UnsupportedModel
 from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
+from morok.onnx.replay import Recorder
 from morok.onnx.sizes import (
     MOST_TIMED,
     Seen,
@@ -254,11 +255,14 @@ class Part:
             self.forms, self.sizes = tuple(map(form_of, values)), sizes_of(values)
             self.variables = variables
 
-    def run(self, env: Env) -> Env:
+    def run(self, env: Env, recorder: Recorder | None = None) -> Env:
         given = [env[name] for name in self.names]
         first, self.first = self.first, None
         if first is None:
-            first = self.plan(*_arguments(given)) if self.plan is not None else []
+            arguments = _arguments(given)
+            first = self.plan(*arguments) if self.plan is not None else []
+            if recorder is not None and self.plan is not None:
+                recorder.part(self.plan, arguments, first)
         results = iter(first)
         bound = bound_in(given)
         return {name: rebuilt(v, results, lambda n: rebound(n, bound)) for name, v in self.left.items()}
@@ -288,6 +292,7 @@ class Runner:
         self._timed: tuple[Seen, tuple[int, ...]] | None = (
             None  # the sizes that a part with variables runs on
         )
+        self.recorder: Recorder | None = None  # who notes what a call runs
 
     def run(self, program: Program, env: Env) -> list[Value]:
         """The outputs of a program, given its inputs and what it takes from around."""
@@ -304,6 +309,7 @@ class Runner:
         for name in program.read_on_host:
             if name in program.needed[at] and isinstance(env.get(name), Tensor | Coded):
                 env[name] = read(env[name])
+                self.refuse()
         names = [n for n in candidates if n in env and not is_lasting(env[n])]
         lists = [n for n in names if isinstance(env[n], list) and n not in program.looked_into]
         given = {**env, **{n: Grown(n, []) for n in lists}} if lists else env
@@ -314,7 +320,7 @@ class Runner:
             return self._advance(program, at, env, candidates)
         start, timed, again = time.perf_counter(), self._timed, part.first is None
         self._timed = None
-        for name, value in {**(given if lists else {}), **part.run(given)}.items():
+        for name, value in {**(given if lists else {}), **part.run(given, self.recorder)}.items():
             env[name] = [*_list(env, value.name), *value.added] if isinstance(value, Grown) else value
         if timed is not None and again:
             seen, sizes = timed
@@ -334,6 +340,11 @@ class Runner:
             return part.end + 1
         return part.end
 
+    def refuse(self) -> None:
+        """What runs now depends on more than the kind of what the call was given."""
+        if self.recorder is not None:
+            self.recorder.refuse()
+
     def _spill(self, env: Env, names: list[str]) -> None:
         for name in names:
             value = env[name]
@@ -347,6 +358,8 @@ class Runner:
             give(env, node, expanded(node, program, values, self.run), False)
             return
         call = Call(node, version, self, env, program)
+        if not row.replays:
+            self.refuse()
         with naming(node):
             if row.reads:  # as many elements as the data say: tensors whose sizes may change
                 outputs = [_spilled(v) for v in compute(row, call, [read(v) for v in values], between=True)]

@@ -76,6 +76,7 @@ class Operator:
     moves: bool  # elements are moved only, so codes will do
     steps: Callable[..., Any] | None = None  # runs the node between plans
     reads: bool = False  # it computes with values on the host, between plans
+    replays: bool = False  # its steps tell a recorder what they run
 
     @property
     def note(self) -> str:
@@ -97,6 +98,7 @@ def op(
     moves: bool = False,
     steps: Callable[..., Any] | None = None,
     reads: bool = False,
+    replays: bool = False,
 ) -> Callable[[F], F]:
     """A decorator that enters a function into the table under the names of operators."""
 
@@ -104,7 +106,7 @@ def op(
         inputs, attributes, call = _read_signature(function)
         for name in names:
             row = Operator(
-                domain, name, since, until, function, inputs, attributes, call, moves, steps, reads
+                domain, name, since, until, function, inputs, attributes, call, moves, steps, reads, replays
             )
             _TABLE.setdefault((domain, name), []).append(row)
         return function

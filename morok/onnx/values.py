@@ -8,6 +8,7 @@ a map is a dict, an optional without an element None.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -39,7 +40,7 @@ class Host:
     `apart`: kernels read it, also if it is one number, so that layers that differ in it alone share theirs.
     """
 
-    __slots__ = ("_tensor", "apart", "array", "elem", "lasting", "symbolic")
+    __slots__ = ("_forms", "_tensor", "apart", "array", "elem", "lasting", "symbolic")
 
     def __init__(self, array: Array, elem: int | None = None, lasting: bool = False) -> None:
         self.array = array
@@ -51,6 +52,7 @@ class Host:
         self.lasting = lasting
         self.apart = False
         self._tensor: Tensor | Coded | None = None
+        self._forms: dict[Any, Tensor] = {}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,6 +70,14 @@ class Host:
                 codes = self._tensor.codes if isinstance(self._tensor, Coded) else self._tensor
                 codes._storage.frozen = "it is a constant of the model"
         return self._tensor
+
+    def form(self, key: Any, laid_out: Callable[[Array], Array]) -> Tensor:
+        """A constant's values in another order, which is made once."""
+        if key not in self._forms:
+            made = Tensor.from_numpy(laid_out(self.array))
+            made._storage.frozen = "it is a constant of the model"
+            self._forms[key] = made
+        return self._forms[key]
 
     def __repr__(self) -> str:
         return f"Host({type_name(self.elem)}{list(self.shape)})"

@@ -37,7 +37,7 @@ def dot4(writer: Writer, node: UOp, total: str = "zeroinitializer") -> str:
     elif any(unsigned):
         found = _vpdpbusd(writer, total, *((x, y) if unsigned[0] else (y, x)), width)
     else:
-        found = _with_signs(writer, x, y, width)
+        found = _with_signs(writer, total, x, y, width)
     if width == lanes:
         return found
     whole = writer.let(found)
@@ -57,9 +57,7 @@ def sum_with_dot4(writer: Writer, node: UOp) -> str | None:
 
 def _joins(arch: str, node: UOp) -> bool:
     """Whether the one instruction that a product is adds to any sum."""
-    if node.op is not Ops.DOT4 or arch != "x86_64" or node.dtype.lanes not in _WIDTHS[arch]:
-        return False
-    return any(not may_have_bits(s) & _SIGNS for s in node.src)
+    return node.op is Ops.DOT4 and arch == "x86_64" and node.dtype.lanes in _WIDTHS[arch]
 
 
 def may_have_bits(node: UOp) -> int:
@@ -104,12 +102,13 @@ def _vpdpbusd(writer: Writer, total: str, x: str, y: str, width: int) -> str:
     return f"call {words} @{name}({words} {total}, {raw} {a}, {raw} {b})"
 
 
-def _with_signs(writer: Writer, x: str, y: str, width: int) -> str:
-    """(x + 128) · y - 128 · y; x + 128 is x with its top bits turned."""
+def _with_signs(writer: Writer, total: str, x: str, y: str, width: int) -> str:
+    """(x + 128) · y - 128 · y; x + 128 is x with its top bits turned. What is taken off is the same for all
+    other x, so LLVM computes it once for them."""
     words, top = f"<{width} x i32>", "<" + ", ".join([f"i32 {_SIGNS - 2**32}"] * width) + ">"
     shifted = writer.let(f"xor {words} {x}, {top}")
     sums = writer.let(_vpdpbusd(writer, "zeroinitializer", top, y, width))
-    whole = writer.let(_vpdpbusd(writer, "zeroinitializer", shifted, y, width))
+    whole = writer.let(_vpdpbusd(writer, total, shifted, y, width))
     return f"sub {words} {whole}, {sums}"
 
 

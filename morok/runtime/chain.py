@@ -10,7 +10,7 @@ calls, each plan runs as it always does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 from morok import knobs
@@ -26,10 +26,13 @@ from morok.runtime.profile import current
 @final
 @record(frozen=True)
 class Link:
-    """One run of a plan: on which memory, and with which values of its variables."""
+    """One run of a plan: on which memory, and with which values of its variables.
+
+    A node in place of a buffer is what this node is given.
+    """
 
     plan: ExecutionPlan
-    memory: Mapping[UOp, Buffer]
+    memory: Mapping[UOp, Buffer | UOp]
     values: Mapping[str, int]
 
 
@@ -40,8 +43,7 @@ class Chain:
     def __init__(self, links: Sequence[Link]) -> None:
         self._links = links
         self._plans = list({id(link.plan): link.plan for link in links}.values())
-        self._bound: dict[UOp, list[PlanLaunch]] = {}  # what is given at each run
-        self._launches: list[PlanLaunch] = []  # they hold the memory
+        self._tables: Tables | None = None  # they hold the memory
         self._call: Runnable | None = None
         self._tried = False
 
@@ -51,33 +53,55 @@ class Chain:
             if not self._tried:
                 self._call, self._tried = self._joined(given), True
             if self._call is not None:
+                assert self._tables is not None
                 for node, buffer in given.items():
-                    for launch in self._bound[node]:
-                        launch.bind(node, buffer)
+                    for launch, own in self._tables.places[node]:
+                        launch.bind(own, buffer)
                 self._call()
                 for plan in self._plans:
                     plan.hear()
                 return
         for link in self._links:
-            link.plan.run({**link.memory, **given}, **link.values)
+            bound = {n: given[m] if isinstance(m, UOp) else m for n, m in link.memory.items()}
+            link.plan.run({**bound, **given}, **link.values)
+
+    @property
+    def plans(self) -> list[ExecutionPlan]:
+        """The plans, each once."""
+        return self._plans
 
     def _joined(self, given: Mapping[UOp, Buffer]) -> Runnable | None:
         """The tables of all runs as one call; None where a device has no such."""
-        launches = self._launches
-        self._bound = {node: [] for node in given}
-        for plan in self._plans:
-            plan.compile()
-        for link in self._links:
-            plan = link.plan
-            pairs = list(zip(plan._programs or (), (i.buffers for i in plan.schedule.items), strict=True))
-            launch = plan_launch(pairs, {**plan.values, **link.values})
-            if launch is None:
-                return None
-            for node in launch.nodes:
-                if node in given:
-                    self._bound[node].append(launch)
-                else:
-                    buffer = link.memory.get(node)
-                    launch.bind(node, plan._memory(node) if buffer is None else buffer)
-            launches.append(launch)
-        return joined(launches)
+        self._tables = tables(self._links, given)
+        return None if self._tables is None else joined(self._tables.launches)
+
+
+@final
+class Tables:
+    """Runs as launches with their memory bound, and who has to be told where what is given lies."""
+
+    def __init__(self, given: Iterable[UOp]) -> None:
+        self.launches: list[PlanLaunch] = []
+        self.places: dict[UOp, list[tuple[PlanLaunch, UOp]]] = {node: [] for node in given}
+
+
+def tables(links: Sequence[Link], given: Mapping[UOp, Buffer]) -> Tables | None:
+    """All runs in order, for memory that is bound by whoever asks; None where a device has no such calls."""
+    made = Tables(given)
+    for plan in {id(link.plan): link.plan for link in links}.values():
+        plan.compile()
+    for link in links:
+        plan = link.plan
+        pairs = list(zip(plan._programs or (), (i.buffers for i in plan.schedule.items), strict=True))
+        launch = plan_launch(pairs, {**plan.values, **link.values})
+        if launch is None:
+            return None
+        for node in launch.nodes:
+            memory = link.memory.get(node)
+            asked = memory if isinstance(memory, UOp) else node
+            if asked in made.places:
+                made.places[asked].append((launch, node))
+            else:
+                launch.bind(node, memory if isinstance(memory, Buffer) else plan._memory(node))
+        made.launches.append(launch)
+    return made

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from morok import Variable  # noqa: E402
+from morok import Variable, profile  # noqa: E402
 from morok.cli.main import main  # noqa: E402
 from morok.errors import ArgumentError, DTypeError, MorokError, ShapeError, UnsupportedModel  # noqa: E402
 from morok.onnx import load  # noqa: E402
@@ -422,3 +422,23 @@ def test_reversed_sequences_of_any_length_compile_once() -> None:
         np.testing.assert_array_equal(m(x=x, lengths=lengths)["y"], wanted)
         counts.append(m.compiled)
     assert counts == [1, 2, 2, 2]
+
+
+def test_a_border_around_a_sum_is_put_around_its_results() -> None:
+    """A convolution in front of a Pad is not computed under the condition of the border."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Pad", ["c", "p", "v"], ["y"])]
+    pads = numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 0, 1, 2]), "p")
+    constants = [numpy_helper.from_array(w, "w"), pads, numpy_helper.from_array(np.float32(0.5), "v")]
+    inputs, outputs = [INFO("x", TensorProto.FLOAT, [1, 3, 9, 9])], [INFO("y", TensorProto.FLOAT, None)]
+    model = load(_model(nodes, inputs, outputs, constants))
+    x = rng.standard_normal((1, 3, 9, 9)).astype(np.float32)
+    with profile() as seen:
+        found = model(x)["y"]
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
+    wanted = np.einsum("bcijkl,ockl->boij", windows, w.astype(np.float64))
+    wanted = np.pad(wanted, ((0, 0), (0, 0), (0, 1), (0, 2)), constant_values=0.5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    sums = {name for name, *_ in seen.rows() if name.startswith("r")}
+    assert sums and all("_7_7_" in name for name in sums), sums

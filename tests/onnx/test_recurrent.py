@@ -12,6 +12,9 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from morok import profile  # noqa: E402
 from morok.onnx import load  # noqa: E402
+from morok.onnx.panels import Weights  # noqa: E402
+from morok.onnx.values import Host  # noqa: E402
+from morok.tensor.tensor import Tensor  # noqa: E402
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -120,6 +123,42 @@ def test_long_and_short(op: str, direction: str, layout: int, lengths: bool, sta
     before = ours.compiled
     ours.run(None, _feeds(model, 18, 2, layout))
     assert ours.compiled == before
+
+
+@pytest.mark.parametrize(
+    ("op", "direction", "batch", "length"),
+    [
+        ("LSTM", "forward", 1, 18),
+        ("LSTM", "bidirectional", 8, 4),
+        ("GRU", "forward", 3, 4),
+        pytest.param("LSTM", "forward", 8, 18, marks=pytest.mark.slow),
+        pytest.param("GRU", "bidirectional", 2, 18, marks=pytest.mark.slow),
+        pytest.param("RNN", "forward", 40, 18, marks=pytest.mark.slow),
+    ],
+)
+def test_weights_that_fill_registers(op: str, direction: str, batch: int, length: int) -> None:
+    """Sizes whose weights are laid out in panels."""
+    model = _model(op, direction, 0, False, False, size=32)
+    feeds = _feeds(model, length, batch, 0)
+    wanted = _wanted(model, feeds, op, direction, 0, 32)
+    for a, b in zip(load(model).run(None, feeds), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 33])
+@pytest.mark.parametrize(("columns", "inner"), [(16, 7), (96, 5), (256, 32), (40, 8), (768, 2)])
+def test_panels(rows: int, columns: int, inner: int) -> None:
+    """Parts of weights, of one direction and of all."""
+    rng = np.random.default_rng(rows)
+    w = rng.standard_normal((2, columns, inner)).astype(np.float32)
+    x = rng.standard_normal((2, rows, inner)).astype(np.float32)
+    weights = Weights(Tensor(w), Host(w, lasting=True))
+    for start, stop in ((0, columns), (0, columns // 2), (columns // 2, columns)):
+        own = w[:, start:stop].transpose(0, 2, 1)
+        both = weights.times(Tensor(x), None, start, stop).numpy()
+        np.testing.assert_allclose(both, x @ own, rtol=1e-4, atol=1e-4)
+        second = weights.times(Tensor(x[1]), 1, start, stop).numpy()
+        np.testing.assert_allclose(second, x[1] @ own[1], rtol=1e-4, atol=1e-4)
 
 
 def test_a_step_is_compiled_once_however_long_the_sequence() -> None:

@@ -132,6 +132,33 @@ def test_states_that_change_places(begun: Begun) -> None:
     assert begun() <= 4
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_rounds_that_are_known_before_are_run_again(alike: bool) -> None:
+    """Of the same number, from other values, which may first be one value for both states; all kept."""
+    nodes = [
+        Node("MatMul", ["a", "w"], ["p"]),
+        Node("Add", ["p", "x"], ["q"]),
+        Node("Tanh", ["q"], ["next"]),
+        Node("Sub", ["next", "b"], ["row"]),
+        Node("Identity", ["on"], ["more"]),
+    ]
+    shapes = {"a": ("next", FLOAT, [2, 4]), "b": ("a", FLOAT, [2, 4]), "c": ("c", FLOAT, [2, 4])}
+    w, kept = _f32(4, 4, seed=5), []
+    ours = _loop(nodes, shapes, [("row", FLOAT)], [_constant(w, "w")], "more", {"x": [2, 4]})
+    for k in range(6):
+        a, x = _f32(2, 4, seed=k), _f32(2, 4, seed=k + 20)
+        b, c = (a, a) if alike and k < 3 else (_f32(2, 4, seed=k + 40), _f32(2, 4, seed=k + 60))
+        found, rows, first = list(ours(np.array(40), a, b, c, x).values()), [], c
+        for _ in range(40):
+            new = np.tanh(a @ w + x)
+            rows.append(new - b)
+            a, b = new, a
+        kept.append((found, (a, b, first, np.stack(rows))))
+    for found, wanted in kept:
+        for made, right in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(made, right, rtol=1e-4, atol=1e-5)
+
+
 def test_a_state_that_grows(begun: Begun) -> None:
     """Beyond the room that there was at first, and from other sizes on."""
     nodes = [

@@ -47,6 +47,16 @@ def test_products(left: str, right: str, known: bool, count: int) -> None:
     np.testing.assert_array_equal(found.numpy(), wanted)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 33])
+@pytest.mark.parametrize("columns", [32, 144])
+def test_few_rows_and_weights_in_panels(rows: int, columns: int) -> None:
+    rng = np.random.default_rng(rows)
+    x, w = _drawn(rng, "uint8", rows, 24), _drawn(rng, "int8", 24, columns)
+    zx, zw = np.uint8(131), _drawn(rng, "int8", columns)
+    found = integer_matmul(_given(x, False), _given(zx, True), _given(w, True), _given(zw, True))
+    np.testing.assert_array_equal(found.numpy(), (_i64(x) - _i64(zx)) @ (_i64(w) - _i64(zw)))
+
+
 def test_batches_and_rows_with_zero_points_of_their_own() -> None:
     rng = np.random.default_rng(0)
     x, w = _drawn(rng, "int8", 2, 1, 4, 12), _drawn(rng, "uint8", 3, 12, 6)

@@ -124,3 +124,13 @@ def test_rows_on_the_left_share_what_is_read(count: int) -> None:
     assert (AxisKind.UPCAST, 2) in kinds and (AxisKind.UPCAST, 16) in kinds
     grid = loops_of(choose_gpu(plan.schedule.items[0].ast, GPU))
     assert (AxisKind.UPCAST, min(count, 4)) in [(r.arg[1], size(r)) for r in grid.closers]
+
+
+@pytest.mark.parametrize("count", [6, 8])
+def test_words_that_are_only_summed_serve_as_many_rows_as_registers_hold(count: int) -> None:
+    """Panels of words: sums of a panel for all rows lie in registers."""
+    words, x = Tensor(np.zeros((1, 64, 32, 8), np.int32)), Tensor(np.zeros((count, 1, 32, 1), np.int32))
+    plan = prepare([binary(words, Ops.DOT4, x).sum(2, dtype=int32)])
+    found = loops_of(choose(plan.schedule.items[0].ast, NEON))
+    kinds = [(r.arg[1], size(r)) for r in found.closers]
+    assert (AxisKind.UPCAST, count) in kinds and (AxisKind.UPCAST, 8) in kinds

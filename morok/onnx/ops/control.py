@@ -20,8 +20,9 @@ from morok.onnx.graph import Program
 from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
-from morok.onnx.rounds import Rows, Walks, alike
+from morok.onnx.rounds import Walks
 from morok.onnx.sizes import bound_in, carried, is_symbolic, settled
+from morok.onnx.states import Rows, alike
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
 from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
 from morok.tensor.sizes import concrete
@@ -55,10 +56,12 @@ def _branch(call: Call, condition: Value) -> Program:
 
 
 def _if_steps(call: Call, values: list[Value]) -> list[Value]:
+    if not isinstance(values[0], Host):
+        call.tracer.refuse()
     return list(call.tracer.run(_branch(call, values[0]), call.env))
 
 
-@op("If", since=1, steps=_if_steps)
+@op("If", since=1, steps=_if_steps, replays=True)
 def if_(call: Call, condition: Value, *, then_branch: Any, else_branch: Any) -> Any:
     """One of two graphs; the condition is read if it is not known."""
     if not isinstance(condition, Host):

@@ -29,6 +29,7 @@ from morok.device.registry import default_device
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.onnx.ops.common import kept, known
+from morok.onnx.panels import panelled, width_for
 from morok.onnx.table import as_tensor
 from morok.onnx.types import Array
 from morok.onnx.values import Host, Value
@@ -162,7 +163,9 @@ def _product(left: Bytes, right: Bytes) -> Tensor | None:
     if count < FEWEST or count != b[-2]:
         return None
     x, w = _packed(left, len(a) - 1), _packed(right, len(b) - 2)
-    total = binary(x.unsqueeze(-1), Ops.DOT4, w.unsqueeze(-3)).sum(-2, dtype=dt.int32)
+    total = _few_rows(x, right)
+    if total is None:
+        total = binary(x.unsqueeze(-1), Ops.DOT4, w.unsqueeze(-3)).sum(-2, dtype=dt.int32)
     if left.zero is not None:
         total = total - _int32(left.zero) * _summed(right, w, len(b) - 2, count)
     if right.zero is not None:
@@ -170,6 +173,20 @@ def _product(left: Bytes, right: Bytes) -> Tensor | None:
     if left.zero is not None and right.zero is not None:
         total = total + _int32(left.zero) * _int32(right.zero) * count
     return total
+
+
+def _few_rows(x: Tensor, right: Bytes) -> Tensor | None:
+    """The products of few rows of words with constants, which are laid out for them; None if it is none."""
+    if right.array is None or right.array.ndim != 2 or x.ndim != 2:
+        return None
+    columns = right.array.shape[1]
+    width = width_for(x.shape[0], columns, np.dtype(np.int32).itemsize)
+    if width is None:
+        return None
+    panels = Tensor.from_numpy(panelled(_pack_array(right.array, 0).T[None], width)[0])
+    rows, words = x.shape[0], x.shape[1]
+    terms = binary(x.reshape((rows, 1, words, 1)), Ops.DOT4, panels.unsqueeze(0))
+    return terms.sum(2, dtype=dt.int32).reshape((rows, columns))
 
 
 def word_convolve(

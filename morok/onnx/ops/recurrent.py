@@ -14,6 +14,7 @@ from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import known
 from morok.onnx.ops.integers import has_words
 from morok.onnx.ops.quantized import dynamic_quantize_linear, integer_matmul, numbers
+from morok.onnx.panels import Weights
 from morok.onnx.recurrence import After, Before, Recurrence, form, written_out
 from morok.onnx.recurrence import Step as Walk
 from morok.onnx.sizes import settled
@@ -22,8 +23,9 @@ from morok.onnx.values import Host, Value
 from morok.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
-# which direction, or all of them along a first axis; what goes into the step, R and the states
-Step = Callable[[int | None, Tensor, Tensor, list[Tensor]], list[Tensor]]
+# which direction, or all of them along a first axis; what goes into the step, and the states
+Step = Callable[[int | None, Tensor, list[Tensor]], list[Tensor]]
+Product = Callable[[Tensor, int | None], Tensor]  # what a state, in a direction or in all, has times R
 _WRITTEN_OUT = 16  # steps, at most
 _SECOND: dict[str, tuple[float, float]] = {
     "affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
@@ -77,7 +79,7 @@ def _run(
     call: Call,
     x: Tensor,
     w: Tensor,
-    r: Tensor,
+    size: int,
     b: Tensor | None,
     lengths: Tensor | None,
     starts: list[Tensor | None],
@@ -87,7 +89,8 @@ def _run(
     alike: bool,
     seen: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """All steps in all directions. `alike`: they compute the same functions. `seen`: what W takes of x."""
+    """All steps in all directions. `b`: what is added to the inputs of each. `alike`: they compute the same
+    functions. `seen`: what W takes of x."""
     given: list[Any] = [t for t in (x, lengths, *starts) if t is not None]
     long = x.shape[1 if layout else 0]
     is_long = not isinstance(long, int) or long > _WRITTEN_OUT
@@ -95,7 +98,7 @@ def _run(
         raise NeedSteps
     given = [settled(t) for t in given] if call.between else given
     length = known(given[0].shape[1 if layout else 0], "the length of a sequence")
-    parts = _parts(length, w, r, b, lengths is not None, starts, direction, layout, step, alike, seen)
+    parts = _parts(length, w, size, b, lengths is not None, starts, direction, layout, step, alike, seen)
     if call.between:  # weights are constants, so plans are kept by shapes
         made = call.program.steps[_key(call, given)] = Recurrence(*parts, given, length)
         y, *finals = made.run(given)
@@ -109,13 +112,12 @@ def _inputs(x: Tensor, w: Tensor, b: Tensor | None) -> list[Tensor]:
     directions, rows, inner = (known(n, "a weight") for n in w.shape)
     made = x.contiguous().matmul(w.reshape((directions * rows, inner)).T)
     if b is not None:
-        made = made + b[:, :rows].reshape(-1)
+        made = made + b.reshape(-1)
     made = made.contiguous()
     return [made[..., d * rows : (d + 1) * rows] for d in range(directions)]
 
 
-def _started(x: Tensor, r: Tensor, starts: list[Tensor | None], d: int) -> list[Tensor]:
-    size = known(r.shape[-1], "the size of a state")
+def _started(x: Tensor, size: int, starts: list[Tensor | None], d: int) -> list[Tensor]:
     return [Tensor.zeros(x.shape[1], size, dtype=x.dtype) if s is None else s[d] for s in starts]
 
 
@@ -134,13 +136,19 @@ def _between(call: Call, values: list[Value]) -> list[Value]:
         given = [as_tensor(t) for t in given]
     given = [settled(t) for t in given]
     known_ = call.program.steps.get(_key(call, given))
-    return between_plans(call, values) if known_ is None else known_.run(given)
+    if known_ is None:
+        call.tracer.refuse()
+        return between_plans(call, values)
+    made: list[Value] = known_.run(given)
+    if call.tracer.recorder is not None:
+        call.tracer.recorder.layer(known_, given, made)
+    return made
 
 
 def _parts(
     length: int,
     w: Tensor,
-    r: Tensor,
+    size: int,
     b: Tensor | None,
     has_lengths: bool,
     starts: list[Tensor | None],
@@ -162,7 +170,7 @@ def _parts(
             x, begun = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in begun]
         rows = _inputs(x if seen is None else seen(x), w, b)
         turned = [row.flip(0) if back else row for row, back in zip(rows, backward, strict=True)]
-        first = [_started(x, r, begun, d) for d in range(directions)]
+        first = [_started(x, size, begun, d) for d in range(directions)]
         return [_stack([own[i] for own in first], 0) for i in range(states)], [_stack(turned, 1).contiguous()]
 
     def live(k: Any, counts: Tensor) -> Tensor:
@@ -172,9 +180,9 @@ def _parts(
 
     def one(old: list[Tensor], k: Any, inputs: list[Tensor], *rest: Tensor) -> list[Tensor]:
         if alike:
-            new = step(None, inputs[0][k], r, old)
+            new = step(None, inputs[0][k], old)
         else:
-            each = [step(d, inputs[0][k, d], r[d], [s[d] for s in old]) for d in range(directions)]
+            each = [step(d, inputs[0][k, d], [s[d] for s in old]) for d in range(directions)]
             new = [_stack([own[i] for own in each], 0) for i in range(states)]
         if has_lengths:
             goes_on = live(k, rest[1])
@@ -206,13 +214,22 @@ def _of(t: Tensor, d: int | None) -> Tensor:
     return t.unsqueeze(1) if d is None else t[d]
 
 
-def _recurrent_bias(b: Tensor | None, d: int | None) -> Tensor | None:
-    return None if b is None else _of(b[:, known(b.shape[1], "biases") // 2 :], d)
+def _halves(b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What is added to W x, and to R h."""
+    if b is None:
+        return None, None
+    rows = known(b.shape[1], "biases") // 2
+    return b[:, :rows], b[:, rows:]
 
 
-def _product(h: Tensor, r: Tensor, bias: Tensor | None) -> Tensor:
-    y = h.matmul(r.transpose(-1, -2))
-    return y if bias is None else y + bias
+def _joint(b: Tensor | None) -> Tensor | None:
+    """Both together, where nothing comes between the products."""
+    first, second = _halves(b)
+    return None if first is None or second is None else first + second
+
+
+def _weights(r: Value) -> Weights:
+    return Weights(as_tensor(r), r if isinstance(r, Host) else None)
 
 
 def _gates(x: Tensor, size: int, count: int) -> list[Tensor]:
@@ -221,12 +238,12 @@ def _gates(x: Tensor, size: int, count: int) -> list[Tensor]:
     return [x[..., k * size : (k + 1) * size] for k in range(count)]
 
 
-@op("RNN", since=1, steps=_between)
+@op("RNN", since=1, steps=_between, replays=True)
 def rnn(
     call: Call,
     x: T,
     w: T,
-    r: T,
+    r: Value,
     b: T | None,
     lengths: T | None,
     h: T | None,
@@ -244,21 +261,24 @@ def rnn(
         activations, ["Tanh"], activation_alpha, activation_beta, known(w.shape[0], "directions")
     )
 
-    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
-        total = inputs + _product(state[0], recurrence, _recurrent_bias(b, d))
+    back = _weights(r)
+
+    def step(d: int | None, inputs: Tensor, state: list[Tensor]) -> list[Tensor]:
+        total = inputs + back.times(state[0], d)
         return [functions[d or 0][0](_clipped(total, clip))]
 
     alike = functions[0] == functions[-1]
-    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step, alike)
+    size = known(back.tensor.shape[-1], "the size of a state")
+    y, finals = _run(call, x, w, size, _joint(b), lengths, [h], direction, layout, step, alike)
     return y, finals[0]
 
 
-@op("LSTM", since=1, steps=_between)
+@op("LSTM", since=1, steps=_between, replays=True)
 def lstm(
     call: Call,
     x: T,
     w: T,
-    r: T,
+    r: Value,
     b: T | None,
     lengths: T | None,
     h: T | None,
@@ -279,30 +299,26 @@ def lstm(
     functions = _activations(
         activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
     )
-    step = _lstm_step(functions, b, p, clip, input_forget, known(r.shape[-1], "the size of a state"), None)
+    back = _weights(r)
+    size = known(back.tensor.shape[-1], "the size of a state")
+    step = _lstm_step(functions, p, clip, input_forget, size, back.times)
     alike = functions[0] == functions[-1]
-    y, finals = _run(call, x, w, r, b, lengths, [h, c], direction, layout, step, alike)
+    y, finals = _run(call, x, w, size, _joint(b), lengths, [h, c], direction, layout, step, alike)
     return y, finals[0], finals[1]
 
 
 def _lstm_step(
     functions: list[list[Activation]],
-    b: Tensor | None,
     p: Tensor | None,
     clip: Any,
     input_forget: int,
     size: int,
-    product: Callable[[int | None, Tensor, Tensor], Tensor] | None,
+    product: Product,
 ) -> Step:
-    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
+    def step(d: int | None, inputs: Tensor, state: list[Tensor]) -> list[Tensor]:
         f, g, out = functions[d or 0]
-        old, bias = state[1], _recurrent_bias(b, d)
-        if product is None:
-            total = inputs + _product(state[0], recurrence, bias)
-        else:
-            total = inputs + product(d, state[0], recurrence)
-            total = total if bias is None else total + bias
-        i_, o_, f_, c_ = _gates(total, size, 4)
+        old = state[1]
+        i_, o_, f_, c_ = _gates(inputs + product(state[0], d), size, 4)
         peep = None if p is None else [_of(p, d)[..., k * size : (k + 1) * size] for k in range(3)]
         if peep is not None:
             i_, f_ = i_ + peep[0] * old, f_ + peep[2] * old
@@ -316,7 +332,7 @@ def _lstm_step(
     return step
 
 
-@op("DynamicQuantizeLSTM", domain="com.microsoft", steps=_between)
+@op("DynamicQuantizeLSTM", domain="com.microsoft", steps=_between, replays=True)
 def dynamic_quantize_lstm(
     call: Call,
     x: T,
@@ -350,11 +366,13 @@ def dynamic_quantize_lstm(
         activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
     )
     alone = product is None and count == 1  # each direction has a scale of its own
+    size = known(back.shape[-1], "a state")
+    own = Weights(back, None)
     step = _lstm_step(
-        functions, b, p, clip, input_forget, known(back.shape[-1], "a state"), product or _number_product
+        functions, p, clip, input_forget, size, product or (lambda h, d: own.times(_in_codes(h), d))
     )
     alike = functions[0] == functions[-1] and alone
-    y, finals = _run(call, x, given, back, b, lengths, [h, c], direction, 0, step, alike, _in_codes)
+    y, finals = _run(call, x, given, size, _joint(b), lengths, [h, c], direction, 0, step, alike, _in_codes)
     return y, finals[0], finals[1]
 
 
@@ -367,9 +385,7 @@ def _stood_for(codes: Value, scale: Tensor, zero: Value | None) -> Tensor:
     return (whole * scale.reshape(beside)).transpose(1, 2).contiguous()
 
 
-def _code_product(
-    r: Value, scale: Tensor, zero: Value | None
-) -> Callable[[int | None, Tensor, Tensor], Tensor] | None:
+def _code_product(r: Value, scale: Tensor, zero: Value | None) -> Product | None:
     """Codes of a state times those of R, in whole numbers; None where R is not known, or without words."""
     if not has_words() or not isinstance(r, Host) or not r.lasting:
         return None
@@ -382,17 +398,13 @@ def _code_product(
     if isinstance(zero, Host):
         offsets = [Host(own, zero.elem, lasting=True) for own in zero.array.reshape(count, -1)]
 
-    def product(d: int | None, state: Tensor, recurrence: Tensor) -> Tensor:
+    def product(state: Tensor, d: int | None) -> Tensor:
         codes, unit, middle = dynamic_quantize_linear(state)
         sums = integer_matmul(codes, middle, weights[d or 0], offsets[d or 0])
         made: Tensor = sums.cast(dt.float32) * (unit * factors[d or 0])
         return made
 
     return product
-
-
-def _number_product(d: int | None, state: Tensor, recurrence: Tensor) -> Tensor:
-    return _product(_in_codes(state), recurrence, None)
 
 
 def _in_codes(x: Tensor) -> Tensor:
@@ -402,12 +414,12 @@ def _in_codes(x: Tensor) -> Tensor:
     return left
 
 
-@op("GRU", since=1, steps=_between)
+@op("GRU", since=1, steps=_between, replays=True)
 def gru(
     call: Call,
     x: T,
     w: T,
-    r: T,
+    r: Value,
     b: T | None,
     lengths: T | None,
     h: T | None,
@@ -424,26 +436,28 @@ def gru(
 ) -> Any:
     count = known(w.shape[0], "directions")
     functions = _activations(activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, count)
-    size = known(r.shape[-1], "the size of a state")
+    back = _weights(r)
+    size = known(back.tensor.shape[-1], "the size of a state")
+    begin, bias = _halves(b)
 
-    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
+    def of_state(h: Tensor, d: int | None, start: int, stop: int) -> Tensor:
+        made = back.times(h, d, start * size, stop * size)
+        return made if bias is None else made + _of(bias, d)[..., start * size : stop * size]
+
+    def step(d: int | None, inputs: Tensor, state: list[Tensor]) -> list[Tensor]:
         f, g = functions[d or 0]
-        old, bias = state[0], _recurrent_bias(b, d)
+        old = state[0]
         if linear_before_reset:
-            z, reset, inner = _gates(_product(old, recurrence, bias), size, 3)
+            z, reset, inner = _gates(of_state(old, d, 0, 3), size, 3)
             hidden = f(_clipped(inputs[..., size : 2 * size] + reset, clip)) * inner
         else:
-            pair = _product(
-                old, recurrence[..., : 2 * size, :], None if bias is None else bias[..., : 2 * size]
-            )
-            z, reset = _gates(pair, size, 2)
+            z, reset = _gates(of_state(old, d, 0, 2), size, 2)
             row = f(_clipped(inputs[..., size : 2 * size] + reset, clip)) * old
-            own = None if bias is None else bias[..., 2 * size :]
-            hidden = _product(row.contiguous(), recurrence[..., 2 * size :, :], own)
+            hidden = of_state(row.contiguous(), d, 2, 3)
         z = f(_clipped(inputs[..., :size] + z, clip))
         new = g(_clipped(inputs[..., 2 * size :] + hidden, clip))
         return [(-z + 1) * new + z * old]
 
     alike = functions[0] == functions[-1]
-    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step, alike)
+    y, finals = _run(call, x, w, size, begin, lengths, [h], direction, layout, step, alike)
     return y, finals[0]

@@ -370,6 +370,7 @@ def _only_negative(around: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 def _filled(x: Tensor, around: tuple[Any, ...], value: Tensor | None) -> Tensor:
     if all(not isinstance(p, UOp) and p == 0 for pair in around for p in pair):
         return x
+    x = kept(x)
     if value is None:
         return x.pad(around)
     inside = Tensor.full(x.shape, True, dtype=dt.bool_).pad(around)

@@ -45,14 +45,19 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
         return False
     sums, nested = _sums_of_bytes(loops), _sums_of_sums(loops)
     number, lanes = int(rows.arg[0]), size(rows) or 1
-    left = 1
+    left, most = 1, FEW_OUTPUTS
+    plain = not sums and not nested and any(n.op is Ops.DOT4 for n in loops.order)
+    if plain:  # words as they are: nothing but sums asks for registers
+        most = max(most, builder.machine.registers // 2 * builder.machine.lanes(int32) // lanes)
     for other in output_loops(effect):
         count = size(other)
         shared = all(not a.moves(other) for a in _narrow(loops) if a.moves(rows))
         if other is rows or not shared or count is None:
             continue
         each = TWO_OUTPUTS if sums else count
-        if 2 <= each <= FEW_OUTPUTS and count % each == 0 and left * each <= FEW_OUTPUTS:
+        if plain:
+            each = next(n for n in range(min(count, max(1, most // left)), 0, -1) if count % n == 0)
+        if 2 <= each <= most and count % each == 0 and left * each <= most:
             left *= each if builder.do("UPCAST", int(other.arg[0]), each) else 1
     vectors = max(1, left * len(sums) * lanes // builder.machine.lanes(int32))
     if builder.machine.lane_operands and (nested or vectors <= builder.machine.registers // 2):
