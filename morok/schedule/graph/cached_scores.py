@@ -17,7 +17,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.schedule.graph.online_softmax import Weighted, weighted_sum
 
-FEWEST_ROWS = 8  # that look at the same keys: those are turned and packed
+FEWEST_ROWS = 16  # that look at the same keys: those are turned and packed
 FEWEST_KEPT = 16  # rows whose scores half of the second cache should hold
 REDUCTIONS = 6  # the scores three times, the maximum and the two sums
 
