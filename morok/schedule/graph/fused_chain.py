@@ -27,7 +27,7 @@ from morok.symbolic.sets import simplify
 SCHEDULERS = 4  # of a multiprocessor
 OTHER_REGISTERS = 60
 SAMPLES = (16, 17)  # positions along rows and keys to look at a mask: half of them are below a diagonal
-WORTH = 1.3  # of the time, that no memory as large as the square of the length is needed
+WORTH = 1.4  # of the time, that no memory as large as the square of the length is needed
 ALONE = 0.97  # of the rate, where a block waits for each of its tiles
 
 
