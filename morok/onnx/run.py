@@ -42,7 +42,7 @@ from morok.onnx.table import (
     compute,
     lookup,
 )
-from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, passing, to_user
+from morok.onnx.values import SMALL, Coded, Grown, Host, Value, passing, read, spilled
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
 from morok.tensor.sizes import Variable
@@ -362,7 +362,7 @@ class Runner:
             self.refuse()
         with naming(node):
             if row.reads:  # as many elements as the data say: tensors whose sizes may change
-                outputs = [_spilled(v) for v in compute(row, call, [read(v) for v in values], between=True)]
+                outputs = [spilled(v) for v in compute(row, call, [read(v) for v in values], between=True)]
             elif row.steps is None:
                 raise UnsupportedModel("it cannot be run between plans")
             else:
@@ -486,20 +486,3 @@ def _numbers(values: list[Value]) -> list[Value]:
 
 def is_lasting(value: Value) -> bool:
     return isinstance(value, Host) and value.lasting
-
-
-def read(value: Value) -> Value:
-    """A tensor's values on the host."""
-    if isinstance(value, Tensor | Coded):
-        elem = value.elem if isinstance(value, Coded) else None
-        return Host(np.asarray(to_user(value)), elem)
-    if isinstance(value, Host) and value.symbolic:
-        return Host(known_array(value), value.elem)
-    return value
-
-
-def _spilled(value: Value) -> Value:
-    """What was computed on the host, as a tensor; strings stay there."""
-    if isinstance(value, Host) and not value.is_text and not value.symbolic:
-        return value.tensor() if value.array.size != 1 else from_user(value.array)
-    return value

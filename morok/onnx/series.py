@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import Any, final
 
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
 from morok.ir.node import UOp
 from morok.onnx.states import Held, Made, Rows, State
 from morok.runtime.launch import NativeLaunch, joined
-
-if TYPE_CHECKING:
-    from morok.onnx.rounds import Flow
 
 _MOST = 1024  # rounds
 _MOST_BYTES = 1 << 26  # of rows that they leave
@@ -25,7 +22,7 @@ class Series:
     Results that are handed on take turns in a few sets of memory; rows have places of their own.
     """
 
-    def __init__(self, flow: Flow, i: int, most: int) -> None:
+    def __init__(self, flow: Any, i: int, most: int) -> None:
         walk, given = flow.walk, list(flow.state)
         trace, count = walk.trace, len(given)
         self._launches: list[NativeLaunch] = []
@@ -86,7 +83,7 @@ class Series:
         self._sets.append([self._room(n) for n in range(len(self._memory))])
         return self._sets[-1]
 
-    def run(self, flow: Flow, rows: list[Rows]) -> int:
+    def run(self, flow: Any, rows: list[Rows]) -> int:
         """All of them, from the flow's states to those that it has then; how many there were."""
         if self._call is None:
             return 0

@@ -216,3 +216,20 @@ def known_array(host: Host, values: dict[str, int] | None = None) -> Array:
         return host.array
     flat = [concrete(x, values) if isinstance(x, UOp) else int(x) for x in host.array.reshape(-1)]
     return np.array(flat, numpy_type(host.elem)).reshape(host.array.shape)
+
+
+def spilled(value: Value) -> Value:
+    """What was computed on the host, as a tensor; strings stay there."""
+    if isinstance(value, Host) and not value.is_text and not value.symbolic:
+        return value.tensor() if value.array.size != 1 else from_user(value.array)
+    return value
+
+
+def read(value: Value) -> Value:
+    """A tensor's values on the host."""
+    if isinstance(value, Tensor | Coded):
+        elem = value.elem if isinstance(value, Coded) else None
+        return Host(np.asarray(to_user(value)), elem)
+    if isinstance(value, Host) and value.symbolic:
+        return Host(known_array(value), value.elem)
+    return value
