@@ -87,7 +87,7 @@ def decoder(
     if form != "BF16":  # as they are read from a file
         sizes = {
             "attn_qkv": (inner + 2 * shared, width), "attn_output": (width, inner),
-            "ffn_gate_up": (2 * hidden, width), "ffn_down": (width, hidden),
+            "ffn_up": (2 * hidden, width), "ffn_down": (width, hidden),
         }  # fmt: skip
     for i in range(layers):
         found |= {f"blk.{i}.{name}.weight": made.matrix(*size) for name, size in sizes.items()}

@@ -18,7 +18,6 @@ from typing import final
 import numpy as np
 
 from morok import dtype as dt
-from morok.device.registry import default_device
 from morok.ir.node import alu
 from morok.ir.ops import Ops
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
@@ -465,25 +464,6 @@ def _offsets(parts: tuple[WordPart, ...], totals: list[Tensor]) -> list[tuple[Te
         if part.offset is not None:
             found.append((sum((totals[at] for at, _ in together[1:]), totals[first]), part.offset))
     return found
-
-
-def are_in_turn(rows: int, device: str | None) -> bool:
-    """Whether two packed matrices that meet number by number are one with their rows by turns: a block of a
-    grid has both of its numbers then."""
-    return rows % LANES == 0 and bool(machine_of(device or default_device()).block_threads)
-
-
-def in_turn(raws: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of matrices of one size, as many of each in turn as lie side by side."""
-    strips = [raw.reshape(-1, LANES, *raw.shape[1:]) for raw in raws]
-    return np.stack(strips, axis=1).reshape(-1, *raws[0].shape[1:])
-
-
-def pair_of(x: Tensor) -> tuple[Tensor, Tensor]:
-    """What two matrices whose rows are by turns have made: (n, 2 · rows) → twice (n, rows)."""
-    n = concrete(x.shape[0])
-    strips = x.reshape(n, -1, 2, LANES)
-    return strips[:, :, 0].reshape(n, -1), strips[:, :, 1].reshape(n, -1)
 
 
 def pack(form: BlockFormat, raw: np.ndarray, device: str | None = None, digits: int = EXACT) -> Packed:

@@ -14,7 +14,7 @@ from morok import dtype as dt
 from morok.errors import FormatError
 from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
-from morok.llm.matrix import FEW_ROWS, Matrix, Packed, Stack, below_each_other, pair_of
+from morok.llm.matrix import FEW_ROWS, Matrix, Packed, Stack, below_each_other
 from morok.llm.rotary import Turns, rotate, turns
 from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
@@ -185,20 +185,16 @@ class Gated:
     def __init__(self, parts: Parts, name: str) -> None:
         c = parts.config
         self.config = c
-        self.by_turns = parts.has(f"{name}.ffn_gate_up.weight")
         self.joined = c.gated and not parts.has(f"{name}.ffn_gate.weight")
         wide = 2 * c.hidden if self.joined else c.hidden
         self.gate = None if self.joined or not c.gated else parts.linear(f"{name}.ffn_gate", wide, c.width)
-        self.up = parts.linear(f"{name}.ffn_{'gate_' if self.by_turns else ''}up", wide, c.width)
+        self.up = parts.linear(f"{name}.ffn_up", wide, c.width)
         self.down = parts.linear(f"{name}.ffn_down", c.width, c.hidden)
         self.into = [self.up] if self.gate is None else [self.gate, self.up]
 
     def __call__(self, x: Tensor) -> Tensor:
         act = self.config.activation
         up = self.up(x)
-        if self.by_turns:  # of one row in the kernel of the product; of several its tiles want the sums alone
-            gate, up = pair_of(up if concrete(x.shape[0]) == 1 else up.contiguous())
-            return self.down((activation(act, gate) * up).contiguous())
         if self.joined:
             gate, up = up.contiguous().split([self.config.hidden] * 2, dim=1)
             return self.down((activation(act, gate) * up).contiguous())

@@ -17,7 +17,7 @@ from morok.dtype import DType
 from morok.errors import FormatError, UnsupportedModel
 from morok.llm.config import Config
 from morok.llm.groups import SUFFIXES, Grouped, matrix_of
-from morok.llm.matrix import EXACT, Matrix, Plain, Stack, are_in_turn, in_turn, pack, pack_stack, stacked
+from morok.llm.matrix import EXACT, Matrix, Plain, Stack, pack, pack_stack, stacked
 from morok.nn.gguf import Entry
 from morok.nn.safetensors import load_safetensors
 from morok.tensor.sizes import concrete
@@ -42,11 +42,9 @@ def weights_of_gguf(
         names = together.get(name)
         if names is not None:
             if name == names[0]:
-                raws = [_raw(entries[n], _order(n, config)) for n in names]
+                raw = np.concatenate([_raw(entries[n], _order(n, config)) for n in names])
                 assert not isinstance(entry.kind, DType)
-                by_turns = name.endswith("ffn_gate.weight") and are_in_turn(config.hidden, device)
-                raw = in_turn(raws) if by_turns else np.concatenate(raws)
-                found[_join_name(name, by_turns)] = pack(entry.kind, raw, device, digits)
+                found[_join_name(name)] = pack(entry.kind, raw, device, digits)
         elif len(entry.shape) == 3:
             found[name] = _stack(entry, device, digits)
         elif len(entry.shape) == 2:
@@ -88,11 +86,9 @@ def _rows(kinds: tuple[str, ...], config: Config) -> list[int]:
     return [config.hidden] * 2
 
 
-def _join_name(name: str, by_turns: bool) -> str:
-    """What the joined matrix is called: as in files where it is one, unless its rows are by turns."""
-    return name.replace("attn_q.", "attn_qkv.").replace(
-        "ffn_gate.", "ffn_gate_up." if by_turns else "ffn_up."
-    )
+def _join_name(name: str) -> str:
+    """What the joined matrix is called: as in files where it is one."""
+    return name.replace("attn_q.", "attn_qkv.").replace("ffn_gate.", "ffn_up.")
 
 
 def _order(name: str, config: Config) -> np.ndarray | None:

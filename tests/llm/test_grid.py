@@ -18,7 +18,7 @@ from morok.llm import load
 from morok.llm.cache import Together, new_cache
 from morok.llm.config import Config, Rotation
 from morok.llm.matrix import Packed
-from morok.llm.model import Gated, Linear, Norm, Parts
+from morok.llm.model import Linear, Norm
 from morok.llm.rotary import rotate
 from morok.llm.words import LANES, WORD_FORMATS, Stored
 from morok.optimize.facts import output_loops, reads_of
@@ -313,43 +313,6 @@ def test_plain_matrices_of_one_vector_are_one_on_a_grid(tmp_path: Path) -> None:
     files.tiny_llama(path, packed=False)
     attentions = [load(path, device=d).decoder.layers[0].attention for d in ("EMULATOR", "CPU")]
     assert [len(a.into) for a in attentions] == [1, 3] and [a.joined for a in attentions] == [True, False]
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_gate_and_up_are_one_matrix_by_turns(tmp_path: Path, rows: int) -> None:
-    """A block has both numbers then that are multiplied; on a processor they lie below each other."""
-    path = tmp_path / "tiny.gguf"
-    weights = files.tiny_llama(path)
-    maps = [load(path, device=d).decoder.layers[0].map for d in ("EMULATOR", "CPU")]
-    assert [m.by_turns for m in maps] == [True, False] and all(m.joined for m in maps)
-    x = np.random.default_rng(2).standard_normal((rows, 64)).astype(np.float32)
-    gate, up, down = (
-        weights[f"blk.0.ffn_{name}.weight"].astype(np.float64) for name in ("gate", "up", "down")
-    )
-    inner = x @ gate.T
-    want = (inner / (1 + np.exp(-inner)) * (x @ up.T)) @ down.T
-    for one, device in zip(maps, ("EMULATOR", "CPU"), strict=True):
-        found = one(Tensor(x, device=device)).numpy()
-        assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
-
-
-@pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "Q4_K", "Q6_K"])
-def test_one_text_is_activated_where_it_is_multiplied(form: str) -> None:
-    """Bytes and a product, twice; of several texts a unit's tiles have the sums alone."""
-    config = Config("llama", 256, 1, 4096, 32, 8, 128, 14336, 64, 1e-5, None)
-    with an_h200() as machine:
-        found = {
-            "b.ffn_gate_up.weight": packed_on_a_gpu(form, 28672, 4096),
-            "b.ffn_down.weight": packed_on_a_gpu(form, 4096, 14336),
-        }
-        gated = Gated(Parts(config, found), "b")
-        kernels = planned([gated(empty(1, 4096, dtype="float32").contiguous()).uop], machine)
-        several = planned([gated(empty(16, 4096, dtype="float32").contiguous()).uop], machine)
-    products = [k for k in kernels if any(n.op is Ops.DOT4 for n in toposort(k.before))]
-    assert len(kernels) - len(products) <= 3 and len(products) == 2  # bytes; a format may keep its sums apart
-    assert any(n.op is Ops.EXP for n in toposort(products[0].before))
-    units = [k for k in several if k.on_unit]
-    assert len(units) == 2 and not any(n.op is Ops.EXP for k in units for n in toposort(k.before))
 
 
 def test_queries_and_keys_of_several_texts_are_turned_where_they_are_read() -> None:
