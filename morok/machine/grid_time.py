@@ -170,7 +170,8 @@ def product_clocks(
         asked = problem.at_rate(rate, unit.lanes)
         found += [clocks(asked, s, machine, roles) for s, roles in tiles_of(unit, machine, plain)]
     if not found:
-        asked = problem.at_rate(rates.thread_rate, 1)
+        rate = rates.thread_rate * (1.0 if plain else rates.computed_by_threads)
+        asked = problem.at_rate(rate, 1)
         found = [clocks(asked, s, machine) for s in rates.thread_tiles]
     return min(found)
 

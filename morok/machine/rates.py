@@ -185,6 +185,7 @@ class Products:
     alone: tuple[float, float]
     singly: float  # the part of a unit's rate that is left where an operand is copied element by element
     computed: float  # and where threads compute an operand on its way into shared memory
+    computed_by_threads: float  # the same of a product on threads, beside memory that is copied by itself
     crosswise: float  # the part of threads' rate that is left where both operands lie along the steps
     other_registers: int  # of a thread, beside its results
     # The inner loop's rate with roles, and the part of writing that nothing else is done beside:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.machine.grid_time import memory_clocks
+from morok.machine.grid_time import memory_clocks, units_for
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, memory_axis
 from morok.schedule.costs import STORED, Costs
@@ -53,7 +53,9 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     )
     product_alone = max(product.clocks(machine), memory_clocks(max(0, other) + own, machine.cores, machine))
     kept = product_alone + memory_clocks(read + own, machine.cores, machine) + machine.grid.launch
-    return "a unit reads memory faster than what is computed on the way" if inline > LONGER * kept else None
+    by_units = bool(units_for(product.inputs, product.output, machine))
+    reason = f"a {'unit' if by_units else 'product'} reads memory faster than what is computed on the way"
+    return reason if inline > (LONGER if by_units else 1.0) * kept else None
 
 
 def _is_memory(node: UOp) -> bool:

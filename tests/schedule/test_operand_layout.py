@@ -252,13 +252,14 @@ def test_windows_of_float32_have_channels_last_where_it_is_worth_it() -> None:
     [
         ((40, 24), 36, False, 1),
         ((3, 20, 24), 28, False, 1),
-        ((40, 24), 35, False, 1),  # the columns are no whole vectors: the rows are turned
+        ((40, 24), 35, False, 0),  # the columns are no whole vectors, and turned rows bring nothing
         ((39, 24), 35, False, 0),
-        ((40, 24), 37, True, 1),  # rows that are computed are written as rows, and copied
+        ((40, 24), 36, True, 1),
+        ((40, 24), 37, True, 0),
     ],
     ids=str,
 )
-def test_one_of_two_operands_along_the_steps_is_turned_for_threads(
+def test_of_two_operands_along_the_steps_the_columns_are_turned_for_threads(
     copied: list[Axes],
     monkeypatch: pytest.MonkeyPatch,
     shape: tuple[int, ...],

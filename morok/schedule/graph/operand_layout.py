@@ -258,25 +258,24 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
 
 
 def _crosswise(product: GraphContraction, bases: list[UOp], reads: list[Read], machine: Machine) -> Layout:
-    """One of two operands that lie along the steps is turned for threads, if that is less than it saves.
+    """Of two operands that lie along the steps, that of the columns is turned for threads, if that is less than
+    it saves.
 
-    Numbers that a thread reads four steps at a time lie in one bank of registers. Products side by side are
-    left alone: they may be an attention's scores, which a later stage makes a part of one kernel.
+    Numbers that a thread reads four steps at a time lie in one bank of registers. With the rows turned in its
+    place nothing is won. Products side by side are left alone: they may be an attention's scores, which a later
+    stage makes a part of one kernel.
     """
     steps = [r for r in map(lies_along, reads) if r is not None and r.arg[1] is AxisKind.REDUCE]
     alone = product.batch == 1 and not any(map(slides, reads))
     if machine.products is None or len(steps) < 2 or not alone:
         return AS_IT_IS
-    best, clocks = AS_IT_IS, (1 - machine.products.crosswise) * product.clocks(machine)
-    for n in (1, 0):
-        turn = _turn(bases[n], reads[n], own_loop(bases[n], reads[n], reads[1 - n], machine))
-        if turn is None or isinstance(turn.axes, Packed):
-            continue
-        forms = [Copied(turn.axes) if n == i else None for i in range(2)]
-        passes = 1 if is_memory(bases[n]) else 2
-        if (taken := passes * _copies(bases, forms, machine)) < clocks:
-            best, clocks = Layout(forms), taken
-    return best
+    turn = _turn(bases[1], reads[1], own_loop(bases[1], reads[1], reads[0], machine))
+    if turn is None or isinstance(turn.axes, Packed):
+        return AS_IT_IS
+    forms = [None, Copied(turn.axes)]
+    passes = 1 if is_memory(bases[1]) else 2
+    saved = (1 - machine.products.crosswise) * product.clocks(machine)
+    return Layout(forms) if passes * _copies(bases, forms, machine) < saved else AS_IT_IS
 
 
 def _are_steps(found: Sequence[Turn | None], reads: Sequence[Read]) -> bool:
