@@ -26,11 +26,10 @@ from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text
 from morok.render.llvm_tiles import configured, tile_product
 from morok.render.llvm_transpose import turned_groups, turned_rows
 from morok.render.llvm_types import constant, suffix, type_name
-from morok.render.llvm_writer import Loop, Writer
+from morok.render.llvm_writer import ALIGN, Loop, Writer, table_of_numbers
 from morok.render.program import Argument, Program, line_numbers
 
 _STACK_LIMIT = 8192  # bytes of local memory that may live on the stack; more comes out of the scratch memory
-_ALIGN = 64
 
 
 class _Kernel(Writer):
@@ -123,9 +122,9 @@ class _Kernel(Writer):
         assert isinstance(dtype, PtrDType)
         size = dtype.elem.itemsize * dtype.size
         if size <= _STACK_LIMIT:
-            return self.let(f"alloca [{max(1, size)} x i8], align {_ALIGN}")
+            return self.let(f"alloca [{max(1, size)} x i8], align {ALIGN}")
         start = self.scratch
-        self.scratch += (size + _ALIGN - 1) // _ALIGN * _ALIGN
+        self.scratch += (size + ALIGN - 1) // ALIGN * ALIGN
         return self.let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
     # --- memory
@@ -453,7 +452,7 @@ def _module(
     parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
     parameters += [f"i64 %v.{v}" for v in variables]
     parameters += ["i64 %lo", "i64 %hi", "ptr noalias %scratch"]
-    table, places = _numbers(writer)
+    table, places = table_of_numbers(writer)
     head = f"define internal void @{name}.body({', '.join(parameters)}) #{1 if table else 0} {{"
     begin, end = configured(writer)
     body = [head, "entry:", *places, *begin, *writer.lines]
@@ -486,22 +485,3 @@ def _module(
     before = [*writer.declared, "", *table]
     text = "\n".join([*before, *body, "", *entry, "", *extent, "", *attributes, ""])
     return text, sum(part.count("\n") + 1 for part in before) + 2 + len(places) + len(begin)
-
-
-def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:
-    """The constants that are read from memory, and the names of their places.
-
-    They are not declared constant: LLVM would take them out of their loops into registers again. Their type
-    has a name, because spelt out at every place the text would grow with the square of their number.
-    """
-    if not writer.numbers:
-        return [], []
-    kinds = ", ".join(t for t, _ in writer.numbers)
-    values = ", ".join(f"{t} {value}" for t, value in writer.numbers)
-    table, kind = f"@{writer.name}.numbers", f"%{writer.name}.numbers"
-    places = [
-        f"  %number{i} = getelementptr {kind}, ptr {table}, i64 0, i32 {i}"
-        for i in range(len(writer.numbers))
-    ]
-    named = f"{kind} = type {{ {kinds} }}"
-    return [named, f"{table} = internal global {kind} {{ {values} }}, align {_ALIGN}", ""], places

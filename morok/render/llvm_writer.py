@@ -22,6 +22,8 @@ from morok.render.llvm_transpose import transposed
 from morok.render.llvm_types import constant, listed, type_name
 from morok.render.program import Argument
 
+ALIGN = 64  # bytes of a thread's own memory, and of tables
+
 
 class Loop:
     """A loop that is being written."""
@@ -259,3 +261,22 @@ class Writer:
         return self.shuffle(
             type_name(scalar.vec(width)), x, "poison", [*range(width), *([0] * (total - width))]
         )
+
+
+def table_of_numbers(writer: Writer) -> tuple[list[str], list[str]]:
+    """The constants that are read from memory, and the names of their places.
+
+    They are not declared constant: LLVM would take them out of their loops into registers again. Their type
+    has a name, because spelt out at every place the text would grow with the square of their number.
+    """
+    if not writer.numbers:
+        return [], []
+    kinds = ", ".join(t for t, _ in writer.numbers)
+    values = ", ".join(f"{t} {value}" for t, value in writer.numbers)
+    table, kind = f"@{writer.name}.numbers", f"%{writer.name}.numbers"
+    places = [
+        f"  %number{i} = getelementptr {kind}, ptr {table}, i64 0, i32 {i}"
+        for i in range(len(writer.numbers))
+    ]
+    named = f"{kind} = type {{ {kinds} }}"
+    return [named, f"{table} = internal global {kind} {{ {values} }}, align {ALIGN}", ""], places

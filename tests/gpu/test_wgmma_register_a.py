@@ -16,7 +16,16 @@ from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import DeviceError
-from morok.ir.matrix import ALL_UNITS, REGISTER_A_UNITS, WGMMA_UNITS, WORD_UNITS, MatrixUnit, Products
+from morok.ir.matrix import (
+    ALL_UNITS,
+    FUSED_AFTER,
+    FUSED_UNITS,
+    REGISTER_A_UNITS,
+    WGMMA_UNITS,
+    WORD_UNITS,
+    MatrixUnit,
+    Products,
+)
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions.table import apply_all, can
@@ -78,7 +87,8 @@ def _hardware_row(lane: int, upper: int) -> int:
 
 def test_units_keep_their_numbers() -> None:
     assert ALL_UNITS[7:28] == WGMMA_UNITS and ALL_UNITS[28:49] == REGISTER_A_UNITS
-    assert ALL_UNITS[49:] == WORD_UNITS
+    words = 49 + len(WORD_UNITS)
+    assert ALL_UNITS[49:words] == WORD_UNITS and ALL_UNITS[words:] == FUSED_UNITS + FUSED_AFTER
 
 
 # --- actions

@@ -258,12 +258,11 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
 
 
 def _crosswise(product: GraphContraction, bases: list[UOp], reads: list[Read], machine: Machine) -> Layout:
-    """Of two operands that lie along the steps, that of the columns is turned for threads, if that is less than
-    it saves.
+    """Of two operands that lie along the steps, threads have that of the columns turned, if it saves more.
 
     Numbers that a thread reads four steps at a time lie in one bank of registers. With the rows turned in its
-    place nothing is won. Products side by side are left alone: they may be an attention's scores, which a later
-    stage makes a part of one kernel.
+    place nothing is won. Products side by side are left alone: they may be an attention's scores, which a
+    later stage makes a part of one kernel.
     """
     steps = [r for r in map(lies_along, reads) if r is not None and r.arg[1] is AxisKind.REDUCE]
     alone = product.batch == 1 and not any(map(slides, reads))

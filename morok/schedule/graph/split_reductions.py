@@ -218,8 +218,9 @@ def _in_two(node: UOp, limits: LongReduce, step: int = 1, slack: float = UNEVEN)
     axis = max(axes, key=lambda a: sizes[a])
     if step > 1 and source.op is Ops.MUL:
         length = -(-sizes[axis] // (most * step)) * step
-        most = -(-sizes[axis] // length)
-        return _by_pieces(node, _filled_up(source, axis, most * length), axis, most)
+        filled = -(-sizes[axis] // length)
+        if filled > 1:
+            return _by_pieces(node, _filled_up(source, axis, filled * length), axis, filled)
     whole = sizes[axis] // (most * step) * most * step
     if not whole:
         return _in_two(node, limits) if step > 1 else node
