@@ -152,7 +152,7 @@ def test_nothing_has_no_price(shape: tuple[int, ...], device: str) -> None:
 
 @pytest.mark.parametrize("steps", [256, 200, 300, 40])
 def test_pieces_of_a_product_begin_where_a_tile_does(steps: int) -> None:
-    """At most four, of whole tiles of 64 steps; the last goes on with zeros. Less than a tile is cut as it is."""
+    """At most four, of whole tiles of 64 steps; the last goes on with zeros. Less than a tile has none."""
     random = np.random.default_rng(steps)
     a, b = (random.integers(-4, 5, s).astype(np.float32) for s in ((6, steps), (steps, 7)))
     product = Tensor(a) @ Tensor(b)
