@@ -30,7 +30,8 @@ def test_products_in_float32_have_few_threads_with_many_sums(
         w = empty(columns, steps, dtype="float32").T if turned else empty(steps, columns, dtype="float32")
         *copies, found = planned([(x @ w).uop], machine)
         threads, sums = threads_and_sums(found)
-        assert len(copies) == turned and found.is_tiled and threads <= 128 and sums == 128
+        worth = turned and columns % 4 == 0  # else no vector of them can be read
+        assert len(copies) == worth and found.is_tiled and threads <= 128 and sums == 128
 
 
 def test_where_tiles_are_few_all_schedulers_have_threads() -> None:
