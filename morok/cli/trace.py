@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morok.cli.script import add_script, run_script
-from morok.errors import MorokError, ProofError
+from morok.errors import MorokError
 
 if TYPE_CHECKING:
     from morok.rewrite.rules import Rule
@@ -41,6 +41,7 @@ def run(args: Namespace) -> int:
     from morok.cli.trace_text import kernel_text, overview, stage_text, value_text
     from morok.runtime.history import recording
     from morok.runtime.history_data import history_data
+    from morok.viewer.verdicts import rule_verdicts
 
     with recording(args.code) as history:
         _run_apart(args)
@@ -49,7 +50,7 @@ def run(args: Namespace) -> int:
         for kernel in history_data(kernels, _no_verdicts, details=False)["kernels"]:
             print(overview(kernel))
         return 0
-    data = history_data(kernels, lambda fired: _verdicts(list(fired), args.prove))
+    data = history_data(kernels, lambda fired: rule_verdicts(fired, args.prove))
     chosen = data["kernels"]
     stages = None if args.stage is None else choose_stages(chosen, args.stage)
     if args.json:
@@ -114,29 +115,3 @@ def _write(data: Data, where: str) -> None:
 
 def _no_verdicts(fired: Iterable[Rule]) -> dict[str, tuple[str, str]]:
     return {rule.name: ("", "") for rule in fired}
-
-
-def _verdicts(fired: Iterable[Rule], prove: bool) -> dict[str, tuple[str, str]]:
-    """What the prover says of rules: from the disk, or because they are no equations; proved now if asked."""
-    rules = list(fired)
-    try:
-        from morok.proof import cache
-        from morok.proof.prove import prove_rule
-        from morok.proof.registry import prove_all
-        from morok.proof.verdicts import DEFAULT
-    except ProofError as error:
-        return {rule.name: ("unknown", error.message) for rule in rules}
-    if prove:
-        return {r.name: (r.verdict, r.note) for r in prove_all(rules)}
-    known = cache.load()
-    found = {}
-    for rule in rules:
-        entry = known.get(cache.key_of(rule, DEFAULT))
-        if entry is not None:
-            found[rule.name] = (entry["verdict"], entry["note"])
-        elif rule.unproved is not None:
-            report = prove_rule(rule)  # nothing is proved: it only says which kind it is
-            found[rule.name] = (report.verdict, report.note)
-        else:
-            found[rule.name] = ("not yet", "`morok prove`, or --prove, proves it and remembers")
-    return found

@@ -14,7 +14,7 @@ from morok.ir.node import UOp
 from morok.rewrite.rules import Rule
 
 Data = dict[str, Any]
-NOT_YET = "morok prove proves it and remembers"
+NOT_YET = "`morok prove`, or --prove, proves it and remembers"
 
 
 def rule_verdicts(fired: Iterable[Rule], prove: bool = False) -> dict[str, tuple[str, str]]:
