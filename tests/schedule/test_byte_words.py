@@ -26,12 +26,12 @@ def words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device multiplies words; where it does not by itself, DOT4 is decomposed.
 
     In vectors of 16 bytes: wider ones multiply so much at once that products as small as these are not
-    worth words.
+    worth words. Without units for tiles, which take bytes as they are.
     """
 
     def with_words(name: str) -> Machine:
         machine = machine_of(name)
-        return replace(machine, ops=machine.ops | {Ops.DOT4}, vector_bytes=16)
+        return replace(machine, ops=machine.ops | {Ops.DOT4}, vector_bytes=16, tile_units=())
 
     monkeypatch.setattr(byte_words, "machine_of", with_words)
 
