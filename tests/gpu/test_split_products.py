@@ -4,12 +4,15 @@ Values against NumPy, plans for an H200."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from morok import Tensor, knobs
+from morok.optimize.facts import trips
+from morok.optimize.grid import grid_loops
 from tests.gpu.kernels import DEVICE
 from tests.optimize.plans import an_h200, empty, planned
 
@@ -65,3 +68,17 @@ def test_pieces_and_their_sum_are_two_kernels(rows: int, steps: int, columns: in
         assert found[0].on_unit == (dtype != "float32")
         if min(rows, columns) >= 128 and dtype != "float32":
             assert "WARP_SPECIALIZE" in found[0].names
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns"),
+    [(344, 94016, 256), (256, 64 * 1021, 128), (384, 64 * 1021, 256), (128, 64 * 997, 640)],
+)
+def test_nearly_all_multiprocessors_have_a_block(rows: int, steps: int, columns: int) -> None:
+    """Also where the number of steps has no such divisor: 94,016 are 13 times 113 tiles of 64."""
+    with an_h200() as machine:
+        found = planned([(empty(rows, steps) @ empty(steps, columns)).uop], machine)
+    product = next(p for p in found if p.is_product)
+    blocks = math.prod(map(trips, grid_loops(product.ast)))
+    waves = -(-blocks // machine.cores)
+    assert blocks >= 0.9 * waves * machine.cores

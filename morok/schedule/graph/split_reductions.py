@@ -31,6 +31,8 @@ FEWEST_STEPS = 64  # of a piece
 TILE = 64  # steps of a product that are copied at once
 UNEVEN = 4.0  # times fewer pieces than there may be, of equal size, rather than a rest
 EVEN = 1.25  # the same where each core has one
+EXACT = 1.0  # as many as were asked for, where a rest costs nothing
+TILES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 18, 24, 40)  # of a product of few outputs
 WORTH = 0.8  # of its time that a split must leave at most, on cores
 MANY_WAKES = 2  # and so many times what threads take to wake up less: estimates of short ones say little
 ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
@@ -97,7 +99,7 @@ def _priced(node: UOp, machine: Machine) -> int:
     if whole is None or whole < 2 * machine.grid.launch:
         return 1
     best, clocks = 1, machine.grid.split * whole
-    for pieces in (2, 4, 8, 16, 32, 64, 128, 256):
+    for pieces in _counts(machine.cores, found is not None):
         if pieces * FEWEST_STEPS > steps:
             break
         if len(axes) > 1 and 2 * max(_pieces(sizes[a], pieces) for a in axes) < pieces:
@@ -109,6 +111,13 @@ def _priced(node: UOp, machine: Machine) -> int:
         if total < clocks:
             best, clocks = pieces, total
     return best
+
+
+def _counts(cores: int, tiled: bool) -> list[int]:
+    """Counts of pieces that are worth a look: doublings; and for products such that so many tiles of each
+    piece, at once, are a block for nearly every multiprocessor."""
+    found = {1 << i for i in range(1, 9)}
+    return sorted(found | {cores // tiles for tiles in TILES if tiles < cores} if tiled else found)
 
 
 def _for_cores(node: UOp, machine: Machine) -> int:
@@ -213,10 +222,11 @@ def _in_two(node: UOp, limits: LongReduce, step: int = 1, slack: float = UNEVEN)
     # as many pieces as there may be, of the outermost axis that allows them: they lie far apart in memory
     choices = ((_pieces(sizes[a] // step if sizes[a] % step == 0 else 1, most), a) for a in axes)
     pieces, axis = max(choices, key=lambda found: (found[0], -found[1]))
-    if pieces > 1 and slack * pieces >= most:
+    fills_up = step > 1 and source.op is Ops.MUL
+    if pieces > 1 and (EXACT if fills_up else slack) * pieces >= most:
         return _by_pieces(node, source, axis, pieces)
     axis = max(axes, key=lambda a: sizes[a])
-    if step > 1 and source.op is Ops.MUL:
+    if fills_up:
         length = -(-sizes[axis] // (most * step)) * step
         filled = -(-sizes[axis] // length)
         if filled > 1:
