@@ -23,8 +23,9 @@ TALLEST = 64  # threads along the rows
 THREADS = 1024  # of a multiprocessor, that should be busy
 UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its share of the memory's rate
 # Bytes of a row that a block reads side by side, and what of the memory's rate is left: sectors have 32.
-PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
-ALONE = 3  # times its share of the memory's rate that a multiprocessor gets, if others have no work: a guess
+PIECES = ((256, 1.0), (128, 0.97), (64, 0.88), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
+BUSY = 1.5  # times its share of the memory's rate that a multiprocessor gets if a third of them has no work
+ALONE = 3  # the same if nearly all have none: a guess
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
 LEAST = 64  # rows that are worth sharing
@@ -63,10 +64,15 @@ def share_columns(builder: Builder) -> bool:
                 continue
             blocks = max(1, trips(column) * others // (wide * each))
             most = min(TALLEST, max(1, trips(k) // 4), room // wide)
-            tall = power(min(most, max(1, machine.cores * THREADS // (blocks * wide))))
-            share = _share(blocks, wide * tall, each * width, wide * each * width, machine.cores)
-            if best is None or share > best[0] * 1.02:
-                best = share, each, wide, tall
+            tallest = power(min(most, max(1, machine.cores * THREADS // (blocks * wide))))
+            # threads of fewer rows first: there is less to add up when they are done
+            for tall in dict.fromkeys((max(1, tallest // 2), tallest)):
+                amount = _at_once(k, tall) if slide is None else 1
+                piece = wide * each * width
+                share = _share(blocks, wide * tall, each * width * amount, piece, machine.cores)
+                share *= _filled(k, tall * amount)
+                if best is None or share > best[0] * 1.02:
+                    best = share, each, wide, tall
     assert best is not None
     _, lanes, wide, tall = best
     amount = _at_once(k, tall) if slide is None else 1
@@ -118,13 +124,18 @@ def _halves(n: int) -> list[int]:
     return [n >> i for i in range(max(1, n).bit_length())]
 
 
-def _share(blocks: int, threads: int, each: int, piece: int, cores: int) -> float:
-    """The share of the memory's rate that blocks get: by what they have under way, and by how much of what
-    comes along with it they use."""
+def _share(blocks: int, threads: int, asked: int, piece: int, cores: int) -> float:
+    """The share of the memory's rate that blocks get: by how many multiprocessors have one, by the bytes that
+    all of their threads have asked for, and by how much of what comes along with these they use."""
     together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
-    under_way = max(1.0, together) * threads * each * AT_ONCE / UNDER_WAY
-    share = min(1.0, together) * min(1.0, under_way) * next(worth for n, worth in PIECES if piece >= n)
-    return share * _balance(blocks, cores)
+    share = min(1.0, BUSY * together, together * threads * asked / UNDER_WAY)
+    return share * next(worth for n, worth in PIECES if piece >= n) * _balance(blocks, cores)
+
+
+def _filled(k: UOp, rows: int) -> float:
+    """The part of what is asked for in turns of so many rows that is there: the last turn has fewer."""
+    count = size(k)
+    return 1.0 if count is None else count / (-(-count // rows) * rows)
 
 
 def _balance(blocks: int, cores: int) -> float:
