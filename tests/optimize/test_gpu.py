@@ -10,10 +10,12 @@ from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.device.cuda.interface import Facts
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.machine.files import load
 from morok.nn import functional
+from morok.optimize.facts import trips
 from morok.optimize.heuristics.apply import optimize
+from morok.optimize.loops import loops_of
 from morok.optimize.record import applied
 from morok.schedule.schedule import schedule
 from tests.optimize.plans import an_h200, empty, planned
@@ -171,3 +173,20 @@ def test_siblings_use_the_same_threads() -> None:
     (kernel,) = kernels(lambda x: x.softmax(-1), 4096, 8192)
     specials = {n.arg: n for n in instructions(kernel) if n.op is Ops.SPECIAL}
     assert [int(specials[name].src[0].arg) for name in sorted(specials) if name.startswith("lidx")] == [256]
+
+
+@pytest.mark.parametrize(("steps", "columns"), [(4984, 10816), (6000, 12000), (3176, 15000), (2600, 7992)])
+def test_long_sums_across_rows(steps: int, columns: int) -> None:
+    """A vector times a matrix as it lies: half a line of memory and more is read at once, half of the
+    multiprocessors and more have a block, and what comes after the last turn's rows is at most a twelfth."""
+    with an_h200() as machine:
+        (found,) = planned([(empty(1, steps) @ empty(steps, columns)).uop], machine)
+    sizes: dict[AxisKind, int] = {}
+    for r in loops_of(found.ast).by_number.values():
+        sizes[r.arg[1]] = sizes.get(r.arg[1], 1) * trips(r)
+    threads = sizes[AxisKind.LOCAL] * sizes[AxisKind.GROUP_REDUCE]
+    rows = sizes[AxisKind.GROUP_REDUCE] * sizes[AxisKind.UNROLL]
+    assert sizes[AxisKind.LOCAL] * sizes[AxisKind.UPCAST] * 2 >= machine.line_bytes / 2
+    assert threads <= 512
+    assert 2 * sizes[AxisKind.LOOP] >= machine.cores
+    assert rows * sizes[AxisKind.REDUCE] <= steps * 13 / 12

@@ -21,9 +21,14 @@ from morok.optimize.loops import divides, size
 WIDEST = 32  # threads along the columns
 TALLEST = 64  # threads along the rows
 THREADS = 1024  # of a multiprocessor, that should be busy
+BLOCK = 512  # threads of a block at most: more wait for one another when they are done
 UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its share of the memory's rate
 # Bytes of a row that a block reads side by side, and what of the memory's rate is left: sectors have 32.
-PIECES = ((256, 1.0), (128, 0.97), (64, 0.88), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
+PIECES = (
+    (256, 1.0), (128, 0.985), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03),
+)  # fmt: skip
+LINE = 128  # bytes, all of a short sum's worth
+LONG = 4  # turns of a thread, from which a sum is a long one
 BUSY = 1.5  # times its share of the memory's rate that a multiprocessor gets if a third of them has no work
 ALONE = 3  # the same if nearly all have none: a guess
 AT_ONCE = 8  # rows under way per thread
@@ -56,7 +61,7 @@ def share_columns(builder: Builder) -> bool:
     )
     k = max(steps, key=trips)
     count = size(column)
-    room = power(machine.block_threads)
+    room = power(min(BLOCK, machine.block_threads))
     best: tuple[float, int, int, int] | None = None
     for each in _halves(lanes):
         for wide in _halves(WIDEST):
@@ -65,12 +70,13 @@ def share_columns(builder: Builder) -> bool:
             blocks = max(1, trips(column) * others // (wide * each))
             most = min(TALLEST, max(1, trips(k) // 4), room // wide)
             tallest = power(min(most, max(1, machine.cores * THREADS // (blocks * wide))))
+            long = slide is None and trips(k) >= LONG * tallest * AT_ONCE
             # threads of fewer rows first: there is less to add up when they are done
-            for tall in dict.fromkeys((max(1, tallest // 2), tallest)):
-                amount = _at_once(k, tall) if slide is None else 1
-                piece = wide * each * width
-                share = _share(blocks, wide * tall, each * width * amount, piece, machine.cores)
-                share *= _filled(k, tall * amount)
+            for tall in dict.fromkeys((max(1, tallest // 2), tallest)) if long else (tallest,):
+                amount = _at_once(k, tall) if long else AT_ONCE
+                asked, piece = wide * tall * each * width * amount, wide * each * width
+                share = _share(blocks, wide * tall, asked, piece, machine.cores, long)
+                share *= _filled(k, tall * amount) if long else 1.0
                 if best is None or share > best[0] * 1.02:
                     best = share, each, wide, tall
     assert best is not None
@@ -124,12 +130,15 @@ def _halves(n: int) -> list[int]:
     return [n >> i for i in range(max(1, n).bit_length())]
 
 
-def _share(blocks: int, threads: int, asked: int, piece: int, cores: int) -> float:
+def _share(blocks: int, threads: int, asked: int, piece: int, cores: int, long: bool) -> float:
     """The share of the memory's rate that blocks get: by how many multiprocessors have one, by the bytes that
-    all of their threads have asked for, and by how much of what comes along with these they use."""
+    each has asked for, and by how much of what comes along with these it uses. In long sums some
+    multiprocessors may go without one; in short ones the first bytes are what everybody waits for."""
     together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
-    share = min(1.0, BUSY * together, together * threads * asked / UNDER_WAY)
-    return share * next(worth for n, worth in PIECES if piece >= n) * _balance(blocks, cores)
+    busy = BUSY * together if long else together
+    under_way = asked * (together if long else max(1.0, together)) / UNDER_WAY
+    worth = next(worth for n, worth in PIECES if piece >= n) if long or piece < LINE else 1.0
+    return min(1.0, busy) * min(1.0, under_way) * worth * _balance(blocks, cores)
 
 
 def _filled(k: UOp, rows: int) -> float:
