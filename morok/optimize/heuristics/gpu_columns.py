@@ -28,6 +28,7 @@ PIECES = (
     (256, 1.0), (128, 0.985), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03),
 )  # fmt: skip
 LINE = 128  # bytes, all of a short sum's worth
+FEWEST = 4  # rows of a block in a long sum, where there may be more
 LONG = 4  # turns of a thread, from which a sum is a long one
 BUSY = 1.5  # times its share of the memory's rate that a multiprocessor gets if a third of them has no work
 ALONE = 3  # the same if nearly all have none: a guess
@@ -72,7 +73,7 @@ def share_columns(builder: Builder) -> bool:
             tallest = power(min(most, max(1, machine.cores * THREADS // (blocks * wide))))
             long = slide is None and trips(k) >= LONG * tallest * AT_ONCE
             # threads of fewer rows first: there is less to add up when they are done
-            for tall in dict.fromkeys((max(1, tallest // 2), tallest)) if long else (tallest,):
+            for tall in (tallest // 2, tallest) if long and tallest > FEWEST else (tallest,):
                 amount = _at_once(k, tall) if long else AT_ONCE
                 asked, piece = wide * tall * each * width * amount, wide * each * width
                 share = _share(blocks, wide * tall, asked, piece, machine.cores, long)
