@@ -22,6 +22,7 @@ from morok.ir.ops import PACKED, AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
+from morok.render.llvm_places import Pieces
 from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
 from morok.render.llvm_tiles import configured, tile_product
 from morok.render.llvm_transpose import turned_groups, turned_rows
@@ -36,6 +37,7 @@ class _Kernel(Writer):
     """One kernel on its way to text, instruction by instruction."""
 
     def write(self) -> None:
+        self.pieces = Pieces(self.instructions if self.arch == "x86_64" else ())
         for position, node in enumerate(self.instructions):
             self.starts.append(len(self.lines))
             if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread or node in self.pointers.unneeded:
@@ -43,6 +45,9 @@ class _Kernel(Writer):
             if node in self.only_stored:
                 continue
             self.comment(node)
+            if node in self.pieces.cut:
+                self.pieces.write(self, node)
+                continue
             self.instruction(position, node)
         self.starts.append(len(self.lines))
 
@@ -251,6 +256,9 @@ class _Kernel(Writer):
         dtype = node.dtype
         t = type_name(dtype)
         if node.op is Ops.GEP:
+            piece = self.pieces.taken(node)
+            if piece is not None:
+                return piece
             x, whole = self.name_of(node.src[0]), type_name(node.src[0].dtype)
             if len(node.arg) == 1:
                 return self.let(f"extractelement {whole} {x}, i32 {node.arg[0]}")
@@ -277,12 +285,6 @@ class _Kernel(Writer):
         for i, s in enumerate(node.src):
             name = self.let(f"insertelement {t} {name}, {scalar} {self.name_of(s)}, i32 {i}")
         return name
-
-    def splat(self, element: str, dtype: DType) -> str:
-        """A vector with an element in every lane."""
-        t = type_name(dtype)
-        first = self.let(f"insertelement {t} poison, {type_name(dtype.scalar)} {element}, i32 0")
-        return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
 
     # --- control flow
 

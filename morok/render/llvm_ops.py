@@ -23,7 +23,7 @@ def arithmetic(node: UOp, x: list[str], call: Call) -> str:
     op, dtype = node.op, node.src[-1].dtype
     scalar = dtype.scalar
     t = type_name(dtype)
-    name = _SIMPLE.get((op, _family(scalar)))
+    name = plain_name(node)
     if name is not None:
         return f"{name} {t} {x[0]}, {x[1]}"
     if op.is_compare:
@@ -46,6 +46,11 @@ def arithmetic(node: UOp, x: list[str], call: Call) -> str:
     if intrinsic is not None:
         return call(f"llvm.{intrinsic}.{suffix(dtype)}", dtype, [(dtype, o) for o in x])
     raise CompileError(f"{op.name} on {dtype} should have been decomposed", place=place(node))
+
+
+def plain_name(node: UOp) -> str | None:
+    """LLVM's instruction for an op on two operands of its own type; None if there is none."""
+    return _SIMPLE.get((node.op, _family(node.src[-1].dtype.scalar)))
 
 
 def _family(scalar: DType) -> str:

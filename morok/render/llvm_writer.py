@@ -225,6 +225,12 @@ class Writer:
             found.append(self.let(f"load {scalar}, ptr {at}, align {dtype.scalar.itemsize}"))
         return found
 
+    def splat(self, element: str, dtype: DType) -> str:
+        """A vector with an element in every lane."""
+        t = type_name(dtype)
+        first = self.let(f"insertelement {t} poison, {type_name(dtype.scalar)} {element}, i32 0")
+        return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
+
     def mask(self, gate: UOp, lanes: int) -> str:
         """A condition per lane."""
         name = self.name_of(gate)
