@@ -36,6 +36,7 @@ from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
 from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.segments import limits_of_segments
+from morok.schedule.graph.two_products import first_of_two
 from morok.schedule.graph.uses import (
     Level,
     Root,
@@ -113,11 +114,14 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
     passing = [*attentions(order), *graph.chains]
     users = users_of(order) if passing else {}
     segments = limits_of_segments(order, collapsed) if machine.grid is not None else frozenset[UOp]()
-    alone: dict[UOp, str] = {}
     products: dict[UOp, GraphContraction | None] = {}
+    plain: dict[UOp, str] = {}
+    if not machine.has_grid:
+        plain = first_of_two(order, lambda node: known_contraction(products, node))
+    alone: dict[UOp, str] = {}
     while True:
         inline = segments.union(*(found.between for found in passing))
-        apart = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it") | alone
+        apart = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it") | plain | alone
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
@@ -134,6 +138,13 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
                 del alone[found.end]
             else:
                 alone[found.end] = "attention takes a kernel of its own"
+
+
+def known_contraction(products: dict[UOp, GraphContraction | None], node: UOp) -> GraphContraction | None:
+    """What a sum contracts; it is asked for again and again."""
+    if node not in products:
+        products[node] = contraction_at(node)
+    return products[node]
 
 
 @final
@@ -433,10 +444,8 @@ class Chooser:
         return f"it would be computed {total / count:.0f} times"
 
     def contraction(self, node: UOp) -> GraphContraction | None:
-        """What a sum contracts; it is asked for again and again."""
-        if node not in self.products:
-            self.products[node] = contraction_at(node)
-        return self.products[node]
+        """What a sum contracts."""
+        return known_contraction(self.products, node)
 
     def untiled_reason(self, node: UOp, depth: int) -> str | None:
         """Why a product, with what is made of each of its numbers, should not be computed inside of a
