@@ -19,9 +19,10 @@ from typing import Any
 from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Conditions, Places, factor, join, places, push_lanes
+from morok.codegen.vector.vector_constants import CONSTANT, fold_lanes
 from morok.codegen.vector.vectors import concat, gather, lane, parts_of, pieces, swizzle
 from morok.codegen.vector.whole import in_registers, is_whole, opened, stored_whole
-from morok.dtype import DType, PtrDType, void
+from morok.dtype import DType, PtrDType, index, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.machine.machine import Machine
@@ -182,6 +183,8 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
         return None
     machine: Machine = ctx.machine
     src = node.src
+    if src[0].op in CONSTANT and (folded := fold_lanes(node, src)) is not None:
+        return folded
     if node.dtype.is_index:  # places are taken apart lane by lane, so vectors of them stay whole until then
         places_of = tuple([opened(s, machine) for s in src])
         return None if places_of == src else node.replace(places_of)
@@ -192,6 +195,8 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
         width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])
+        if any(s.op is Ops.VCONST for s in src):  # a comparison of places that are known already
+            width = min(width, machine.lanes(index))
     if count <= width:
         return None
     tiles = [is_whole(s, machine) for s in src]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, final
 
-from morok.codegen.vector.vectors import lane, swizzle
+from morok.codegen.vector.vectors import concat, lane, splat, swizzle
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -276,13 +277,24 @@ class Conditions:
 
 
 def push_lanes(x: UOp, lanes: list[int]) -> UOp:
-    """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up."""
+    """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up.
+
+    So are lanes from here and there of a condition that has been cut into registers: taken out of these one by
+    one, every second lane of a window of two strides was two instructions for each.
+    """
     done: dict[UOp, UOp] = {}
     stack = [x]
+    apart = 4 * sum(other != one + 1 for one, other in pairwise(lanes)) > len(lanes)
     while stack:
         node = stack[-1]
         if node in done:
             stack.pop()
+            continue
+        if apart and node.op is Ops.CAT and (whole := _before_cut(node)) is not None:
+            if whole in done:
+                done[node] = done[whole]
+            else:
+                stack.append(whole)
             continue
         inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
         pending = [s for s in node.src if s not in done] if inner else []
@@ -296,6 +308,28 @@ def push_lanes(x: UOp, lanes: list[int]) -> UOp:
         else:
             done[node] = swizzle(node, lanes)
     return done[x]
+
+
+def _before_cut(cat: UOp) -> UOp | None:
+    """What has been cut into registers: the op that they all are, on what their operands are parts of."""
+    first = cat.src[0]
+    if not first.op.is_alu:
+        return None
+    for part in cat.src:
+        if part.op is not first.op or part.arg != first.arg or len(part.src) != len(first.src):
+            return None
+        if any(s.dtype.lanes != part.dtype.lanes for s in part.src):
+            return None
+    columns = [_joined(column) for column in zip(*[part.src for part in cat.src], strict=True)]
+    return make(first.op, cat.dtype, tuple(columns), first.arg)
+
+
+def _joined(parts: Sequence[UOp]) -> UOp:
+    """Parts one after the other; one scalar in all lanes, if it is in all of theirs."""
+    scalars = {s for part in parts for s in (part.src if part.op is Ops.VECTORIZE else (part,))}
+    if len(scalars) == 1 and (one := scalars.pop()).dtype.lanes == 1:
+        return splat(one, sum(part.dtype.lanes for part in parts))
+    return concat(parts)
 
 
 @final
