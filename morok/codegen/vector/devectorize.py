@@ -194,7 +194,8 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
             widest = s.dtype
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
-        width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])
+        cats = [max(part.dtype.lanes for part in s.src) for s in src if s.op is Ops.CAT]  # a rest is shorter
+        width = min([width, *cats])
         if any(s.op is Ops.VCONST for s in src):  # a comparison of places that are known already
             width = min(width, machine.lanes(index))
     if count <= width:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, final
 
-from morok.codegen.vector.vectors import concat, lane, splat, swizzle
+from morok.codegen.vector.vectors import joined, lane, swizzle
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -320,16 +320,8 @@ def _before_cut(cat: UOp) -> UOp | None:
             return None
         if any(s.dtype.lanes != part.dtype.lanes for s in part.src):
             return None
-    columns = [_joined(column) for column in zip(*[part.src for part in cat.src], strict=True)]
+    columns = [joined(column) for column in zip(*[part.src for part in cat.src], strict=True)]
     return make(first.op, cat.dtype, tuple(columns), first.arg)
-
-
-def _joined(parts: Sequence[UOp]) -> UOp:
-    """Parts one after the other; one scalar in all lanes, if it is in all of theirs."""
-    scalars = {s for part in parts for s in (part.src if part.op is Ops.VECTORIZE else (part,))}
-    if len(scalars) == 1 and (one := scalars.pop()).dtype.lanes == 1:
-        return splat(one, sum(part.dtype.lanes for part in parts))
-    return concat(parts)
 
 
 @final

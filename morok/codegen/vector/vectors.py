@@ -64,7 +64,7 @@ def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp:
         part, stop = x.src[number], ends[number]
         start = stop - part.dtype.lanes
         runs.append((part, [lane - start]))
-    return concat([swizzle(part, inner) for part, inner in runs])
+    return joined([swizzle(part, inner) for part, inner in runs])
 
 
 def pieces(x: UOp, parts: Sequence[range]) -> list[UOp]:
@@ -136,6 +136,16 @@ def concat(xs: Sequence[UOp]) -> UOp:
         return swizzle(flat[0].src[0], [i for x in flat for i in x.arg])
     total = sum(x.dtype.lanes for x in flat)
     return make(Ops.CAT, flat[0].dtype.scalar.vec(total), tuple(flat))
+
+
+def joined(parts: Sequence[UOp]) -> UOp:
+    """`concat` of parts, which may all be one scalar in every lane."""
+    first = parts[0]
+    if first.op is Ops.VECTORIZE or first.dtype.lanes == 1:
+        one = first.src[0] if first.op is Ops.VECTORIZE else first
+        if all(s is one for part in parts for s in (part.src if part.op is Ops.VECTORIZE else (part,))):
+            return splat(one, sum(part.dtype.lanes for part in parts))
+    return concat(parts)
 
 
 def repeat(x: UOp, times: int) -> UOp:
