@@ -23,7 +23,7 @@ _NUMBERS = (Ops.CONST, Ops.VCONST)
 
 
 def written_in_pieces(instructions: Sequence[UOp]) -> dict[UOp, int]:
-    """Vectors that no register holds, of which only neighbouring lanes are asked for, and how many at once."""
+    """Vectors that no register holds, of which only runs of lanes are asked for, and the runs' length."""
     asked: dict[UOp, int] = {}  # 0: nobody may cut it
     found: dict[UOp, int] = {}
     for node in reversed(instructions):
@@ -46,11 +46,12 @@ def _is_wide(node: UOp) -> bool:
 
 def _run(node: UOp) -> int:
     """The length of the run of neighbours that a GEP takes, if it begins where such runs do."""
-    lanes = node.arg if node.op is Ops.GEP else ()
+    lanes: tuple[int, ...] = node.arg if node.op is Ops.GEP else ()
     count = len(lanes)
-    if count < 2 or count & (count - 1) or lanes[0] % count:
+    if count < 2 or count & (count - 1):
         return 0
-    return count if lanes == tuple(range(lanes[0], lanes[0] + count)) else 0
+    first = min(lanes)
+    return count if first % count == 0 and lanes == tuple(range(first, first + count)) else 0
 
 
 def _is_cut(node: UOp, width: int) -> bool:
@@ -78,9 +79,9 @@ class Pieces:
         width, lanes = self.cut[node], node.dtype.lanes
         starts = range(0, lanes, width)
         if node.op is Ops.VECTORIZE:
-            self.names[node] = [writer.splat(writer.name_of(node.src[0]), node.dtype.scalar.vec(width))] * len(
-                starts
-            )
+            self.names[node] = [
+                writer.splat(writer.name_of(node.src[0]), node.dtype.scalar.vec(width))
+            ] * len(starts)
             return
         t = type_name(node.dtype.scalar.vec(width))
         if node.op is Ops.GEP:

@@ -159,3 +159,10 @@ def contraction_at(node: UOp) -> GraphContraction | None:
     inputs = max((f.dtype for f in factors), key=lambda d: d.itemsize)
     batch = points(left & right)
     return GraphContraction(rows, columns, batch, points(steps), factors, inputs, node.dtype, product)
+
+
+def known_contraction(products: dict[UOp, GraphContraction | None], node: UOp) -> GraphContraction | None:
+    """What a sum contracts; it is asked for again and again."""
+    if node not in products:
+        products[node] = contraction_at(node)
+    return products[node]

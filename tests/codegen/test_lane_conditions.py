@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from morok.codegen.vector.indices import Conditions, lane_conditions
+from morok.codegen.vector.indices import Conditions, lane_conditions, push_lanes
 from morok.codegen.vector.vectors import concat, lane, swizzle, vector_constant
 from morok.dtype import bool_, index
 from morok.ir.build import rng
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from tests.expressions import value_of
 
@@ -115,3 +115,25 @@ def test_whether_lanes_agree_is_known_without_all_of_them(name: str) -> None:
     few = Conditions(gate)
     few.alike(range(count))
     assert few.of(range(count)) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_from_here_and_there(name: str) -> None:
+    gate, expected = CASES[name]
+    count = gate.dtype.lanes
+    for lanes in (
+        list(range(0, count, 2)),
+        [i // 2 + i % 2 * (count // 2) for i in range(count)],
+        [count - 1],
+    ):
+        taken = push_lanes(gate, lanes)
+        conditions = lane_conditions(taken)
+        for r, s in itertools.product(range(5), range(4)):
+            assert [truth(x, r, s) for x in conditions] == [expected(i, r, s) for i in lanes]
+
+
+def test_registers_are_not_taken_apart_lane_by_lane() -> None:
+    """Every second lane of what was compared in registers is compared anew, in one vector."""
+    taken = push_lanes(CASES["registers, each another"][0], list(range(0, 32, 2)))
+    assert taken.op is Ops.CMPLT
+    assert all(n.op is not Ops.GEP or n.dtype.lanes > 1 for n in toposort(taken))

@@ -34,6 +34,14 @@ def test_constants_side_by_side_join() -> None:
     assert got.op is Ops.VCONST and math.copysign(1, got.arg[1]) == -1
 
 
+def test_lanes_of_constants_are_constants() -> None:
+    assert rewrite(make(Ops.GEP, int32.vec(3), (vector(5, 6, 7, 8),), (3, 0, 0)), lane_rules) is vector(
+        8, 5, 5
+    )
+    one = make(Ops.GEP, int32, (vector(5, 6, 7, 8),), (2,))
+    assert rewrite(one, lane_rules) is const(int32, 7)
+
+
 def test_what_is_not_constant_stays() -> None:
     x = make(Ops.DEFINE_VAR, index.vec(2), (), ("x", 0, 9))
     assert rewrite(x + 1, lane_rules) is x + 1

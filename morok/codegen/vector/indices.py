@@ -279,8 +279,8 @@ class Conditions:
 def push_lanes(x: UOp, lanes: list[int]) -> UOp:
     """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up.
 
-    So are lanes from here and there of a condition that has been cut into registers: taken out of these one by
-    one, every second lane of a window of two strides was two instructions for each.
+    So are lanes from here and there of a condition that has been cut into registers: taken out of these one
+    by one, the mask of a window of two strides was two instructions for each lane.
     """
     done: dict[UOp, UOp] = {}
     stack = [x]

@@ -27,7 +27,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here
 from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
-from morok.schedule.contraction import GraphContraction, contraction_at
+from morok.schedule.contraction import GraphContraction, known_contraction
 from morok.schedule.costs import AGAIN, STORED, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.boundaries import mark_kept
@@ -114,14 +114,16 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
     passing = [*attentions(order), *graph.chains]
     users = users_of(order) if passing else {}
     segments = limits_of_segments(order, collapsed) if machine.grid is not None else frozenset[UOp]()
-    products: dict[UOp, GraphContraction | None] = {}
-    plain: dict[UOp, str] = {}
-    if not machine.has_grid:
-        plain = first_of_two(order, lambda node: known_contraction(products, node))
     alone: dict[UOp, str] = {}
+    products: dict[UOp, GraphContraction | None] = {}
+    plain = {} if machine.has_grid else first_of_two(order, products)
     while True:
         inline = segments.union(*(found.between for found in passing))
-        apart = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it") | plain | alone
+        apart = (
+            dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it")
+            | plain
+            | alone
+        )
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
@@ -138,13 +140,6 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
                 del alone[found.end]
             else:
                 alone[found.end] = "attention takes a kernel of its own"
-
-
-def known_contraction(products: dict[UOp, GraphContraction | None], node: UOp) -> GraphContraction | None:
-    """What a sum contracts; it is asked for again and again."""
-    if node not in products:
-        products[node] = contraction_at(node)
-    return products[node]
 
 
 @final
@@ -444,7 +439,6 @@ class Chooser:
         return f"it would be computed {total / count:.0f} times"
 
     def contraction(self, node: UOp) -> GraphContraction | None:
-        """What a sum contracts."""
         return known_contraction(self.products, node)
 
     def untiled_reason(self, node: UOp, depth: int) -> str | None:

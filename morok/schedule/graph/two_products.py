@@ -2,18 +2,16 @@
 
 A kernel holds one product, so of two that are added up, as at the end of a block with a shortcut of its own,
 one is kept in memory and the other one's kernel reads it. Which of them is the same for memory. But where the
-way that is longer takes the sum, its kernel is that of all blocks whose shortcut is plain memory, and what is
-kept is what the shortcut gives, not a product with its scale and shift still to come: nets of such blocks have
-a kernel less for every one.
+longer way takes the sum, its kernel is that of all blocks whose shortcut is plain memory, and what is kept is
+what the shortcut gives, not a product with its scale and shift still to come. So nets of such blocks have a
+kernel less for every one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.schedule.contraction import GraphContraction
+from morok.schedule.contraction import GraphContraction, known_contraction
 from morok.schedule.costs import STORED
 
 _SAME_ELEMENTS = frozenset((Ops.RESHAPE, Ops.PERMUTE))
@@ -21,16 +19,16 @@ _FEW = 32  # steps of a product that other kernels than its own may hold
 _REASON = "a matrix product that is ready later takes the sum of both"
 
 
-def first_of_two(
-    order: list[UOp], contraction: Callable[[UOp], GraphContraction | None]
-) -> dict[UOp, str]:
-    """Values to keep: what is made of the product that is ready first, where two are added up."""
+def first_of_two(order: list[UOp], products: dict[UOp, GraphContraction | None]) -> dict[UOp, str]:
+    """Values to keep: what is made of the product that is ready first, where two are added up.
+
+    `products` are sums' contractions, as far as they are known."""
     found: dict[UOp, str] = {}
     users = _counted(order)
     steps: dict[UOp, int] = {}  # products on the longest way to a node, itself among them
     held: dict[UOp, UOp | None] = {}  # whose kernel a node is part of; None: there is more to that
     for node in order:
-        product = contraction(node) if node.op is Ops.REDUCE_AXIS else None
+        product = known_contraction(products, node) if node.op is Ops.REDUCE_AXIS else None
         steps[node] = max([steps[s] for s in node.src], default=0) + (product is not None)
         if node.op in STORED:
             continue
@@ -40,8 +38,8 @@ def first_of_two(
         below = [s for s in dict.fromkeys(node.src) if s in held]
         if not below:
             continue
-        products = [held[s] if users[s] == 1 else None for s in below]
-        known = [p for p in products if p is not None]
+        inside = [held[s] if users[s] == 1 else None for s in below]
+        known = [p for p in inside if p is not None]
         held[node] = None
         if len(known) != len(below):
             continue
