@@ -25,15 +25,14 @@ def first_of_two(order: list[UOp], products: dict[UOp, GraphContraction | None])
     `products` are sums' contractions, as far as they are known."""
     found: dict[UOp, str] = {}
     users = _counted(order)
-    steps: dict[UOp, int] = {}  # products on the longest way to a node, itself among them
+    depth: dict[UOp, int] = {}  # reductions on the longest way to a node, itself among them
     held: dict[UOp, UOp | None] = {}  # whose kernel a node is part of; None: there is more to that
     for node in order:
-        product = known_contraction(products, node) if node.op is Ops.REDUCE_AXIS else None
-        steps[node] = max([steps[s] for s in node.src], default=0) + (product is not None)
-        if node.op in STORED:
-            continue
-        if product is not None and product.steps >= _FEW:
+        is_sum = node.op is Ops.REDUCE_AXIS
+        depth[node] = max([depth[s] for s in node.src], default=0) + is_sum
+        if is_sum:
             held[node] = node
+        if is_sum or node.op in STORED:
             continue
         below = [s for s in dict.fromkeys(node.src) if s in held]
         if not below:
@@ -45,12 +44,15 @@ def first_of_two(order: list[UOp], products: dict[UOp, GraphContraction | None])
             continue
         if len(known) == 1:
             held[node] = known[0] if node.op.is_alu or node.op in _SAME_ELEMENTS else None
-        elif node.op is Ops.ADD and len({steps[p] for p in known}) == len(known) == 2:
-            first = below[steps[known[0]] > steps[known[1]]]
+        elif node.op is Ops.ADD and len({depth[p] for p in known}) == len(known) == 2:
+            contractions = [known_contraction(products, p) for p in known]
+            if any(c is None or c.steps < _FEW for c in contractions):
+                continue
+            first = below[depth[known[0]] > depth[known[1]]]
             while first.op in _SAME_ELEMENTS:
                 first = first.src[0]
             found[first] = _REASON
-            held[node] = max(known, key=lambda p: steps[p])
+            held[node] = max(known, key=lambda p: depth[p])
     return found
 
 
