@@ -36,7 +36,6 @@ from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
 from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.segments import limits_of_segments
-from morok.schedule.graph.two_products import first_of_two
 from morok.schedule.graph.uses import (
     Level,
     Root,
@@ -70,6 +69,7 @@ from morok.schedule.prices import (
     too_few_rows,
     waiting_reason,
 )
+from morok.schedule.two_products import first_of_two
 
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
 MAX_USES = 64  # of one value at different places
