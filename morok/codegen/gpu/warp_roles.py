@@ -117,7 +117,10 @@ class Split:
         self.beginnings = beginnings
         (self.effect,) = root.src
         order = toposort(root)
-        self.rings = [n for n in order if is_shared(n)]
+        tiles = [n for n in order if is_shared(n)]
+        self.rings = [n for n in tiles if any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
+        self.fixed = [n for n in tiles if n not in self.rings]  # the same in all steps
+        self.is_chain = sum(n.op is Ops.WMMA for n in order) > 1
         found = [
             n
             for n in order
@@ -126,8 +129,7 @@ class Split:
         self.result: UOp | None = found[0] if found else None
         self.depth: int = self.rings[0].arg[2].depth
         (self.step,) = {r for n in self.rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE}
-        self.steps = int(self.step.src[0].arg)
-        self.tile_loop = _serial(self.rings)
+        self.tile_loop = _serial(tiles)
         self.blocks = tuple(r for r in closed_ranges(self.effect) if r.arg[1] in _GRID)
         cluster = [r for r in self.blocks if r.arg[1] is AxisKind.CLUSTER]
         self.rank: UOp | None = cluster[0] if cluster else None  # of a block in its cluster
@@ -178,6 +180,8 @@ class Split:
         """All barriers, and the first instructions of the kernel, which make them ready."""
         groups = self.consumers // WARP_GROUP
         wanted = [("full", self.depth, 1), ("empty", self.depth, groups * self.beside)]
+        if self.fixed:
+            wanted.append(("fixed", 1, 1))
         if self.result is not None:
             wanted += [("result.full", 1, self.consumers), ("result.empty", 1, self.writers)]
         first = alu(Ops.CMPEQ, special("lidx0", self.total), const(index, 0))
@@ -200,7 +204,7 @@ class Split:
         self.barriers = {name: MBarrier(memory, ready) for name, memory in memories.items()}
 
     def count(self, step: UOp, tile_loop: UOp | None) -> Count:
-        number = step if tile_loop is None else alu(Ops.ADD, _on(Ops.MUL, tile_loop, self.steps), step)
+        number = step if tile_loop is None else alu(Ops.ADD, _on(Ops.MUL, tile_loop, int(self.step.src[0].arg)), step)
         return Count(number, self.depth)
 
     # --- the roles
@@ -212,11 +216,11 @@ class Split:
         count = self.count(mapping[self.step], tile_loop)
         full, empty = self.barriers["full"], self.barriers["empty"]
         # every step of every tile waits for itself, also where slot and parity are the same for all tiles
+        first = self.brought_once(mapping)
         free = empty.wait(
-            MBarrierStep("wait"), count.slot, count.parity(before=True), self.producer, *mapping.values()
+            MBarrierStep("wait"), count.slot, count.parity(before=True), self.producer, *mapping.values(), *first
         )
-        nbytes = sum(_points(n) * n.src[0].dtype.itemsize for n in self.rings)
-        told = full.do(MBarrierStep("expect", nbytes), count.slot, free)
+        told = full.do(MBarrierStep("expect", _bytes(self.rings)), count.slot, free)
         copies: list[UOp] = []
         for n in self.rings:
             begin = self.beginnings[n.arg[1]]
@@ -225,12 +229,23 @@ class Split:
         body = make(Ops.GROUP, void, tuple(copies))
         return make(Ops.END, void, (body, *loops, *self.blocks, self.producer))
 
+    def brought_once(self, mapping: dict[UOp, UOp]) -> list[UOp]:
+        """The copies of tiles that are the same in all steps, before those of rings."""
+        if not self.fixed:
+            return []
+        once, zero = self.barriers["fixed"], const(index, 0)
+        told = once.do(MBarrierStep("expect", _bytes(self.fixed)), zero, self.producer)
+        copies: list[UOp] = []
+        for n in self.fixed:
+            copies += _copies(n, self.beginnings[n.arg[1]], mapping, zero, told, once.at(zero, told), None)
+        return copies
+
     def consumed(self, effect: UOp, tile_loop: UOp | None) -> UOp:
         """An effect whose reads of ring tiles wait for them; all of it belongs to the consumers."""
         mapping: dict[UOp, UOp] = {}
         rings = {n for n in toposort(effect) if is_shared(n)}
         count = self.count(self.step, tile_loop)
-        pending = 1 if self.depth > 1 else 0
+        pending = 1 if self.depth > 1 and not self.is_chain else 0
         steps = (self.step,) if tile_loop is None else (self.step, tile_loop)
         ready = self.barriers["full"].wait(
             MBarrierStep("wait", pending, "empty", self.beside),
@@ -239,13 +254,18 @@ class Split:
             self.consumer,
             *steps,
         )
+        zero = const(index, 0)
+        once = ready
+        if self.fixed:
+            once = self.barriers["fixed"].wait(MBarrierStep("wait"), zero, zero, self.consumer)
         for n in toposort(effect):
             if n.op is Ops.INDEX and n.src[0] in rings:
                 buffer = n.src[0]
                 memory = _memory(buffer)
-                where = _place(buffer, n.src[1], count.slot)
+                here, slot = (once, zero) if buffer in self.fixed else (ready, count.slot)
+                where = _place(buffer, n.src[1], slot)
                 mapping[n] = make(
-                    Ops.INDEX, n.dtype, (after(memory, ready), where, *n.src[2:]), n.arg, n.origin
+                    Ops.INDEX, n.dtype, (after(memory, here), where, *n.src[2:]), n.arg, n.origin
                 )
         return substitute(effect, mapping)
 
@@ -306,6 +326,10 @@ class Split:
             closed = make(Ops.END, void, (effect.src[0], *closed_ranges(effect), self.consumer))
             effects = (self.consumed(closed, self.tile_loop),)
         return self.root.replace((*effects, self.produced()))
+
+
+def _bytes(buffers: Sequence[UOp]) -> int:
+    return sum(_points(n) * n.src[0].dtype.itemsize for n in buffers)
 
 
 def _points(buffer: UOp) -> int:

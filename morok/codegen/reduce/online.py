@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from morok.codegen.reduce.wgmma import add_chained_products
+from morok.codegen.reduce.wgmma import add_chained_products, released, ring_waits
 from morok.codegen.vector.accumulators import (
     Accumulators,
     Register,
@@ -78,13 +78,17 @@ def _one_pass(top: UOp, sums: list[UOp], state: Accumulators) -> dict[UOp, UOp]:
     factor = rescale(sums[0], old, level)
     effects = [kept.write(loops, new)]
     carried: list[Register] = []
+    totals: list[UOp] = []
     for node, (part, _) in zip(sums, parts, strict=True):
         register = state.register(part.dtype, Ops.ADD, around)
         carried.append(register)
         total = register.inside(loops)
         scale = substitute(node.src[1], {top: factor})
         value = substitute(part.src[0], {top: level})
-        effects.append(register.write(loops, _added(total, scale, value)))
+        totals.append(_added(total, scale, value))
+        effects.append(register.write(loops, totals[-1]))
+    waits = ring_waits(make(Ops.GROUP, void, tuple(effects)))
+    effects += [released(wait, loops[0], make(Ops.GROUP, void, tuple(totals)), False) for wait in waits]
     end = make(Ops.END, void, (make(Ops.GROUP, void, tuple(effects)), *loops))
     found = {top: kept.after(end)}
     for node, (part, lanes), register in zip(sums, parts, carried, strict=True):

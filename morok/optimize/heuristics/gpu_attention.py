@@ -32,6 +32,7 @@ from morok.schedule.graph.fused_chain import FusedRows, Tile
 
 BESIDE = 40  # registers of a thread for what is neither scores nor results
 OF_ROWS = 4  # registers for maxima and sums of a tile's rows
+ROLES = True
 ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
 
 
@@ -247,6 +248,8 @@ def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
             left = r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
             if left and not builder.do(name, number):
                 return False
+    if ROLES:
+        builder.do("WARP_SPECIALIZE")
     if step != k:
         builder.do("SKIP", k)  # tiles that a mask hides, if it does
     return True
