@@ -121,6 +121,7 @@ class Split:
         self.rings = [n for n in tiles if any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
         self.fixed = [n for n in tiles if n not in self.rings]  # the same in all steps
         self.is_chain = sum(n.op is Ops.WMMA for n in order) > 1
+        self.names = {n: f".{i}" if self.is_chain else "" for i, n in enumerate(self.rings)}
         found = [
             n
             for n in order
@@ -179,7 +180,10 @@ class Split:
     def _set_up(self) -> None:
         """All barriers, and the first instructions of the kernel, which make them ready."""
         groups = self.consumers // WARP_GROUP
-        wanted = [("full", self.depth, 1), ("empty", self.depth, groups * self.beside)]
+        wanted = []
+        for name in self.names.values():  # tiles of a chain come and go by themselves, others together
+            wanted += [(f"full{name}", self.depth, 1), (f"empty{name}", self.depth, groups * self.beside)]
+        wanted = list(dict.fromkeys(wanted))
         if self.fixed:
             wanted.append(("fixed", 1, 1))
         if self.result is not None:
@@ -214,17 +218,18 @@ class Split:
         mapping = {**self._fresh(self.tile_loop), **self._fresh(self.step)}
         tile_loop = mapping[self.tile_loop] if self.tile_loop is not None else None
         count = self.count(mapping[self.step], tile_loop)
-        full, empty = self.barriers["full"], self.barriers["empty"]
-        # every step of every tile waits for itself, also where slot and parity are the same for all tiles
-        first = self.brought_once(mapping)
-        free = empty.wait(
-            MBarrierStep("wait"), count.slot, count.parity(before=True), self.producer, *mapping.values(), *first
-        )
-        told = full.do(MBarrierStep("expect", _bytes(self.rings)), count.slot, free)
-        copies: list[UOp] = []
-        for n in self.rings:
-            begin = self.beginnings[n.arg[1]]
-            copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told), self.rank)
+        copies = self.brought_once(mapping)
+        for name in dict.fromkeys(self.names.values()):
+            rings = [n for n in self.rings if self.names[n] == name]
+            full, empty = self.barriers[f"full{name}"], self.barriers[f"empty{name}"]
+            # every step of every tile waits for itself, also where slot and parity are the same for all tiles
+            how, parity = MBarrierStep("wait"), count.parity(before=True)
+            free = empty.wait(how, count.slot, parity, self.producer, *mapping.values(), *copies)
+            told = full.do(MBarrierStep("expect", _bytes(rings)), count.slot, free)
+            copies = []
+            for n in rings:
+                begin = self.beginnings[n.arg[1]]
+                copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told), self.rank)
         loops = [mapping[self.step], *([] if tile_loop is None else [tile_loop])]
         body = make(Ops.GROUP, void, tuple(copies))
         return make(Ops.END, void, (body, *loops, *self.blocks, self.producer))
@@ -247,22 +252,24 @@ class Split:
         count = self.count(self.step, tile_loop)
         pending = 1 if self.depth > 1 and not self.is_chain else 0
         steps = (self.step,) if tile_loop is None else (self.step, tile_loop)
-        ready = self.barriers["full"].wait(
-            MBarrierStep("wait", pending, "empty", self.beside),
-            count.slot,
-            count.parity(),
-            self.consumer,
-            *steps,
-        )
+        ready = {
+            n: self.barriers[f"full{name}"].wait(
+                MBarrierStep("wait", pending, f"empty{name}", self.beside),
+                count.slot,
+                count.parity(),
+                self.consumer,
+                *steps,
+            )
+            for n, name in self.names.items()
+        }
         zero = const(index, 0)
-        once = ready
         if self.fixed:
             once = self.barriers["fixed"].wait(MBarrierStep("wait"), zero, zero, self.consumer)
         for n in toposort(effect):
             if n.op is Ops.INDEX and n.src[0] in rings:
                 buffer = n.src[0]
                 memory = _memory(buffer)
-                here, slot = (once, zero) if buffer in self.fixed else (ready, count.slot)
+                here, slot = (once, zero) if buffer in self.fixed else (ready[buffer], count.slot)
                 where = _place(buffer, n.src[1], slot)
                 mapping[n] = make(
                     Ops.INDEX, n.dtype, (after(memory, here), where, *n.src[2:]), n.arg, n.origin
