@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable
 
-from morok.dtype import DType, PtrDType, float32
+from morok.dtype import DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
@@ -25,8 +25,6 @@ from morok.render.cuda_mbarriers import write_box
 from morok.render.cuda_types import type_name
 from morok.render.cuda_writer import Writer
 
-PINNED = 4  # lanes of a value that is to be there before a wait
-NEVER = "-1e-38f"  # which values hardly ever are
 UNIT_BYTES = 16  # of a step of an address in a description
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")
 
@@ -227,16 +225,7 @@ def write_commit(writer: Writer, node: UOp) -> None:
 
 
 def write_wait(writer: Writer, node: UOp) -> None:
-    """ASYNC_WAIT.
-
-    The assembler moves a wait up as far as nothing stops it, before what is to be computed under products. A
-    rare branch by the last of that does; it does nothing but sleep.
-    """
-    known = [s for s in node.src[1:] if s.dtype.scalar is float32 and s.dtype.lanes <= PINNED]
-    names = [name for value in known for name in writer.values[value]]
-    if names:
-        rare = " || ".join(f"{name} == {NEVER}" for name in names)
-        writer.put(f'if ({rare}) asm volatile("nanosleep.u32 1;" : : : "memory");')
+    """ASYNC_WAIT."""
     if isinstance(node.arg, Products):
         writer.put(f'asm volatile("wgmma.wait_group.sync.aligned {node.arg.pending};" : : : "memory");')
     else:

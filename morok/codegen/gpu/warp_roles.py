@@ -121,7 +121,7 @@ class Split:
         self.rings = [n for n in tiles if any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
         self.fixed = [n for n in tiles if n not in self.rings]  # the same in all steps
         self.is_chain = sum(n.op is Ops.WMMA for n in order) > 1
-        self.names = {n: f".{i}" if self.is_chain else "" for i, n in enumerate(self.rings)}
+        self.names = {n.arg[1]: f".{i}" if self.is_chain else "" for i, n in enumerate(self.rings)}
         found = [
             n
             for n in order
@@ -220,7 +220,7 @@ class Split:
         count = self.count(mapping[self.step], tile_loop)
         copies = self.brought_once(mapping)
         for name in dict.fromkeys(self.names.values()):
-            rings = [n for n in self.rings if self.names[n] == name]
+            rings = [n for n in self.rings if self.names[n.arg[1]] == name]
             full, empty = self.barriers[f"full{name}"], self.barriers[f"empty{name}"]
             # every step of every tile waits for itself, also where slot and parity are the same for all tiles
             how, parity = MBarrierStep("wait"), count.parity(before=True)
@@ -253,14 +253,14 @@ class Split:
         pending = 1 if self.depth > 1 and not self.is_chain else 0
         steps = (self.step,) if tile_loop is None else (self.step, tile_loop)
         ready = {
-            n: self.barriers[f"full{name}"].wait(
+            buffer: self.barriers[f"full{name}"].wait(
                 MBarrierStep("wait", pending, f"empty{name}", self.beside),
                 count.slot,
                 count.parity(),
                 self.consumer,
                 *steps,
             )
-            for n, name in self.names.items()
+            for buffer, name in self.names.items()
         }
         zero = const(index, 0)
         if self.fixed:
@@ -269,7 +269,7 @@ class Split:
             if n.op is Ops.INDEX and n.src[0] in rings:
                 buffer = n.src[0]
                 memory = _memory(buffer)
-                here, slot = (once, zero) if buffer in self.fixed else (ready[buffer], count.slot)
+                here, slot = (ready[buffer.arg[1]], count.slot) if buffer.arg[1] in ready else (once, zero)
                 where = _place(buffer, n.src[1], slot)
                 mapping[n] = make(
                     Ops.INDEX, n.dtype, (after(memory, here), where, *n.src[2:]), n.arg, n.origin
