@@ -50,7 +50,9 @@ def in_pairs(instructions: Sequence[UOp]) -> set[UOp]:
 
     Units take words. Halves that are kept from one step to the next would be put together in each.
     """
-    found = {n for n in instructions if n.op is Ops.DEFINE_REG and _is_half(n) and not str(n.arg).startswith(RARE)}
+    found = {
+        n for n in instructions if n.op is Ops.DEFINE_REG and _is_half(n) and not str(n.arg).startswith(RARE)
+    }
     written: dict[UOp, set[int]] = {n: set() for n in found}
     for node in instructions:
         if node.op not in (Ops.LOAD, Ops.STORE) or (base := base_of(node.src[0])) not in found:

@@ -157,7 +157,9 @@ class Split:
         given = at_first(self.total)
         if given == MOST:
             return 0, 0
-        left = given * self.total - self.few * WARP_GROUP  # whoever asks for more than there is waits for ever
+        left = (
+            given * self.total - self.few * WARP_GROUP
+        )  # whoever asks for more than there is waits for ever
         if not self.writers:
             return min(MOST, left // self.consumers // 8 * 8), 0
         most = (left - FEW * self.writers) // self.consumers // 8 * 8
@@ -212,7 +214,11 @@ class Split:
         self.barriers = {name: MBarrier(memory, ready) for name, memory in memories.items()}
 
     def count(self, step: UOp, tile_loop: UOp | None) -> Count:
-        number = step if tile_loop is None else alu(Ops.ADD, _on(Ops.MUL, tile_loop, int(self.step.src[0].arg)), step)
+        number = (
+            step
+            if tile_loop is None
+            else alu(Ops.ADD, _on(Ops.MUL, tile_loop, int(self.step.src[0].arg)), step)
+        )
         return Count(number, self.depth)
 
     # --- the roles

@@ -63,7 +63,9 @@ def _tiles(values: list[UOp]) -> list[UOp]:
     return list(dict.fromkeys(done for n in tiles for done in n.src[1:]))
 
 
-def at_step(x: UOp, loop: UOp, step: UOp, inside: tuple[UOp, ...], known: dict[UOp, UOp] | None = None) -> UOp:
+def at_step(
+    x: UOp, loop: UOp, step: UOp, inside: tuple[UOp, ...], known: dict[UOp, UOp] | None = None
+) -> UOp:
     """A value in a certain step, inside of another loop or after something, or in none."""
     done: dict[UOp, UOp] = {loop: step, **(known or {})}
     for node in toposort(x, stop=done.__contains__):
@@ -115,9 +117,7 @@ class Behind:
         firsts = _waits(weights)
         read = [released(self.first(w), self.loop, self.first(s), False) for w in firsts for s in scores[-1:]]
         filled = {
-            x: register._replace(
-                here=after(register.here, *read), start=register.write((), self.first(x))
-            )
+            x: register._replace(here=after(register.here, *read), start=register.write((), self.first(x)))
             for x, register in kinds.items()
         }
         old = {x: register.inside((self.later,)) for x, register in filled.items()}
@@ -125,14 +125,18 @@ class Behind:
         self.turn = self._turn(firsts[0]) if self.groups else ()
         now = {x: self.next(x) for x in weights}
         beside = [self.next(value) for _, value in kept]
-        sums, done = self.products(own.inside((self.later,)), old, self.later, (self.later,), tuple(beside[1:] or beside))
+        sums, done = self.products(
+            own.inside((self.later,)), old, self.later, (self.later,), tuple(beside[1:] or beside)
+        )
         factor = self.next(self.total.factor)
         effects = [r.write((self.later,), value) for r, value in zip(begun, beside, strict=True)]
         effects.append(own.write((self.later,), alu(Ops.MUL, sums, factor)))
         for x, register in filled.items():
             free = register._replace(here=after(register.here, done))
             effects.append(free.write((self.later,), now[x]))
-        effects += [released(self.next(w), self.later, self.next(s), False) for w in firsts for s in scores[-1:]]
+        effects += [
+            released(self.next(w), self.later, self.next(s), False) for w in firsts for s in scores[-1:]
+        ]
         effects += [
             released(at_step(w, self.loop, self.later, (self.later,)), self.later, sums, False)
             for w in _waits([step.src[1] for step in self.steps])
@@ -170,11 +174,13 @@ class Behind:
     ) -> tuple[UOp, UOp]:
         """The sum with what a step before has weighed; and what waits for that, once others are there."""
         steps = [
-            step_.replace((
-                substitute(step_.src[0], weights),
-                at_step(step_.src[1], self.loop, step, inside),
-                step_.src[2],
-            ))
+            step_.replace(
+                (
+                    substitute(step_.src[0], weights),
+                    at_step(step_.src[1], self.loop, step, inside),
+                    step_.src[2],
+                )
+            )
             for step_ in self.steps
         ]
         held = [s.src[0] for s in steps]

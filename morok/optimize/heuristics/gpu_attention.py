@@ -136,7 +136,9 @@ class Rows:
         wide = self.inner + self.columns >= rates.role_width
         if not machine.tma or not wide or not self.chain.online or self.d is None or self.beside:
             return []
-        found = [Tile(unit, unit.m, 2, n, rates.group_depth, True) for n, _ in rates.role_rates if n == unit.n]
+        found = [
+            Tile(unit, unit.m, 2, n, rates.group_depth, True) for n, _ in rates.role_rates if n == unit.n
+        ]
         held = [(t, self.registers(t) + t.keys // 4 + BESIDE) for t in found if len(self.chain.firsts) == 1]
         return [t for t, n in held if n <= rates.role_registers and self.shared(t) <= machine.local_bytes]
 
