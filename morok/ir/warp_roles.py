@@ -15,7 +15,6 @@ from morok.ir.args import register_arg
 WARP_GROUP = 128  # threads of a warp group: they multiply together, and have the same number of registers
 REGISTERS = 1 << 16  # of a multiprocessor
 MOST = 240  # registers of a thread
-TURN = "turn"  # the name of barriers by which groups that multiply take turns
 
 
 def at_first(threads: int) -> int:
@@ -48,8 +47,7 @@ class MBarrierStep:
     init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads, at this barrier of
     all `blocks` of the cluster. expect: one has come, and `amount` bytes will. wait: until the phase of the
     parity given is over; then `amount` groups of products may be under way, and the barrier `release` is told
-    when what lay behind this one has been read. turn, pass: the same as wait and arrive, where it is only about
-    who goes first: what is computed is the same in any order.
+    when what lay behind this one has been read.
     """
 
     what: str

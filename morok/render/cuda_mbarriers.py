@@ -89,7 +89,7 @@ def write_mbarrier(writer: Writer, node: UOp) -> None:
     where = node.src[0]
     at = address(writer, where)
     gate = f"if ({writer.scalar(where.src[2])}) " if len(where.src) > 2 else ""
-    if phase.what in ("wait", "turn"):
+    if phase.what == "wait":
         writer.helper(WAIT)
         writer.put(f"{gate}wait_phase({at}, {writer.scalar(node.src[1])});")
         return
@@ -104,7 +104,6 @@ def write_mbarrier(writer: Writer, node: UOp) -> None:
             for rank in range(phase.blocks)
         )
         texts["arrive"] = f"{{ .reg .b32 r; {texts['arrive']}}}"
-    texts["pass"] = texts["arrive"]
     if phase.what not in texts:
         raise CompileError(f"CUDA C cannot do {phase.what} to a barrier", place=place(node))
     writer.put(f'{gate}asm volatile("{texts[phase.what]}" : : "r"({at}) : "memory");')

@@ -199,7 +199,7 @@ def mask_stores(root: UOp, grid: Placement, block: Mapping[UOp | None, Placement
         new = node.replace(tuple([done[s] for s in node.src]))
         if node.op is Ops.STORE and node.src[0].op is Ops.INDEX:
             new = _update(_masked(node, new, grid, block[_role(ranges(node))]), written)
-        elif node.op is Ops.MBARRIER and node.arg.what in ("arrive", "pass") and node.arg.amount > 1:
+        elif node.op is Ops.MBARRIER and node.arg.what == "arrive" and node.arg.amount > 1:
             new = _one_of(new, node.arg.amount, block[_role(ranges(node))])
         done[node] = new
     return done[root]

@@ -35,7 +35,7 @@ from morok.ir.matrix import Products, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.warp_roles import MOST, TURN, WARP_GROUP, Box, MBarrierStep, Role, at_first
+from morok.ir.warp_roles import MOST, WARP_GROUP, Box, MBarrierStep, Role, at_first
 from morok.rewrite.engine import substitute
 from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
@@ -44,7 +44,6 @@ from morok.symbolic.sets import simplify
 from morok.symbolic.tma_boxes import coordinates
 
 FEW = 40  # registers of a thread that only starts copies: with 24, those for other blocks too were in memory
-FEWER = 32  # of one that starts those of a chain's tiles: three groups can then have 160 each
 BESIDE = 56  # registers of a thread that multiplies, beside its results
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 _GRID = (AxisKind.GLOBAL, AxisKind.CLUSTER)
@@ -116,7 +115,7 @@ class Split:
     def __init__(self, root: UOp, beginnings: Beginnings) -> None:
         self.root = root
         self.beginnings = beginnings
-        (self.effect,) = root.src
+        self.effect = root.src[0]
         order = toposort(root)
         tiles = [n for n in order if is_shared(n)]
         self.rings = [n for n in tiles if any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
@@ -143,10 +142,9 @@ class Split:
         total = self.consumers + self.writers + WARP_GROUP
         self.total = total
         kept = max(n.dtype.lanes for n in order if n.op is Ops.REDUCE)
-        self.few = FEWER if self.is_chain else FEW
         consumer, epilogue = self._registers(kept)
         self.producer = self._role(
-            "producer", total - WARP_GROUP, WARP_GROUP, self.few if consumer else 0, single=True
+            "producer", total - WARP_GROUP, WARP_GROUP, FEW if consumer else 0, single=True
         )
         self.consumer = self._role("consumer", 0, self.consumers, consumer)
         self.epilogue = self._role("epilogue", self.consumers, self.writers, epilogue)
@@ -157,9 +155,7 @@ class Split:
         given = at_first(self.total)
         if given == MOST:
             return 0, 0
-        left = (
-            given * self.total - self.few * WARP_GROUP
-        )  # whoever asks for more than there is waits for ever
+        left = given * self.total - FEW * WARP_GROUP  # whoever asks for more than there is waits for ever
         if not self.writers:
             return min(MOST, left // self.consumers // 8 * 8), 0
         most = (left - FEW * self.writers) // self.consumers // 8 * 8
@@ -190,8 +186,6 @@ class Split:
         wanted = list(dict.fromkeys(wanted))
         if self.fixed:
             wanted.append(("fixed", 1, 1))
-        if self.is_chain and groups > 1:
-            wanted.append((TURN, groups, 1))
         if self.result is not None:
             wanted += [("result.full", 1, self.consumers), ("result.empty", 1, self.writers)]
         first = alu(Ops.CMPEQ, special("lidx0", self.total), const(index, 0))
@@ -339,9 +333,12 @@ class Split:
         if self.result is not None:
             effects = self.collected()
         else:
-            effect = self.effect
-            closed = make(Ops.END, void, (effect.src[0], *closed_ranges(effect), self.consumer))
-            effects = (self.consumed(closed, self.tile_loop),)
+            closed = [
+                make(Ops.END, void, (effect.src[0], *closed_ranges(effect), self.consumer))
+                for effect in self.root.src
+            ]
+            whole = self.consumed(make(Ops.GROUP, void, tuple(closed)), self.tile_loop)
+            effects = whole.src
         return self.root.replace((*effects, self.produced()))
 
 

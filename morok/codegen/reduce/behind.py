@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 from morok.codegen.reduce.wgmma import released, ring_waits, under_way, unit_of
 from morok.codegen.vector.accumulators import Accumulators, Register, accumulate, pick_lanes
-from morok.dtype import index, uint64, void
+from morok.dtype import void
 from morok.ir.bounds import vmin
-from morok.ir.build import after, define_local
+from morok.ir.build import after
 from morok.ir.infer import ranges
-from morok.ir.matrix import Products
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import AxisKind, Ops
-from morok.ir.warp_roles import TURN, WARP_GROUP, MBarrierStep
+from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
@@ -88,8 +86,6 @@ class Behind:
         end = loop.src[0]
         self.last = simplify(alu(Ops.SUB, end, const(end.dtype, 1)))
         self.later = make(Ops.RANGE, loop.dtype, (self.last,), loop.arg, loop.origin)
-        self.turn: tuple[UOp, ...] = ()  # what a group waits for before it starts its products
-        self.groups = tuple(r for r in ranges(total.register.here) if r.arg[1] is AxisKind.LOCAL)
         self.known: dict[UOp, UOp] = {}  # what registers hold, in the loop that begins with the second step
 
     def first(self, x: UOp) -> UOp:
@@ -99,7 +95,7 @@ class Behind:
     def next(self, x: UOp) -> UOp:
         """A value in a step of the loop over all others."""
         step = alu(Ops.ADD, self.later, const(self.later.dtype, 1))
-        return at_step(x, self.loop, step, (self.later, *self.turn), self.known)
+        return at_step(x, self.loop, step, (self.later,), self.known)
 
     def carried(self, register: Register, value: UOp) -> Register:
         """A register that the first step fills."""
@@ -121,9 +117,8 @@ class Behind:
             for x, register in kinds.items()
         }
         old = {x: register.inside((self.later,)) for x, register in filled.items()}
-        own = self.total.register
-        self.turn = self._turn(firsts[0]) if self.groups else ()
         now = {x: self.next(x) for x in weights}
+        own = self.total.register
         beside = [self.next(value) for _, value in kept]
         sums, done = self.products(
             own.inside((self.later,)), old, self.later, (self.later,), tuple(beside[1:] or beside)
@@ -141,33 +136,10 @@ class Behind:
             released(at_step(w, self.loop, self.later, (self.later,)), self.later, sums, False)
             for w in _waits([step.src[1] for step in self.steps])
         ]
-        if self.groups:
-            effects.append(self._passed(firsts[0], done.src[0]))
         end = make(Ops.END, void, (make(Ops.GROUP, void, tuple(effects)), self.later))
         found = {x: register.after(end) for x, register in filled.items()}
         result, _ = self.products(own.after(end), found, self.last, (end,), ())
         return end, begun, result
-
-    def _turn(self, wait: UOp) -> tuple[UOp, ...]:
-        """Groups take turns: while one weighs, units are at the products of the other."""
-        (group,) = self.groups
-        late = alu(Ops.WHERE, alu(Ops.CMPLT, group, const(index, 1)), const(index, 1), const(index, 0))
-        parity = alu(Ops.FLOORMOD, alu(Ops.ADD, self.later, late), const(index, 2))
-        return (make(Ops.MBARRIER, void, (self._barrier(wait, group), parity), MBarrierStep("turn")),)
-
-    def _passed(self, wait: UOp, started: UOp) -> UOp:
-        """The next group may start its products when this one's have been started."""
-        (group,) = self.groups
-        count = const(index, int(group.src[0].arg))
-        after_me = alu(Ops.FLOORMOD, alu(Ops.ADD, group, const(index, 1)), count)
-        where = self._barrier(wait, after_me, started)
-        return make(Ops.MBARRIER, void, (where,), MBarrierStep("pass", WARP_GROUP))
-
-    def _barrier(self, wait: UOp, number: UOp, *done: UOp) -> UOp:
-        (group,) = self.groups
-        memory = define_local(uint64, int(group.src[0].arg), TURN)
-        others = [s for s in wait.src[0].src[0].src[1:] if s is not self.loop]
-        return make(Ops.INDEX, memory.dtype, (after(memory, *others, self.later, *done), number))
 
     def products(
         self, total: UOp, weights: dict[UOp, UOp], step: UOp, inside: tuple[UOp, ...], before: tuple[UOp, ...]

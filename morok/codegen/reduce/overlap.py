@@ -56,8 +56,6 @@ def overlap_products(root: UOp) -> UOp:
             if n and pending[groups[n - 1].wait]:
                 follows[group.first] = groups[n - 1].wait.src[0]
                 beside[group.wait] = _known_before(group.wait, groups[n - 1].wait, order)
-                told = [x for x in order if _is_passed_on(x, group.wait.src[0])]
-                beside[groups[n - 1].wait] = (*beside.get(groups[n - 1].wait, ()), *told)
     if not follows:
         return root
     done: dict[UOp, UOp] = {}
@@ -137,11 +135,6 @@ def _in_turn(groups: list[Group]) -> list[Group]:
         ready = [k for k in range(len(groups)) if k not in turn and needs[k].issubset(turn)]
         turn.append(min(ready, key=lambda k: max((turn.index(n) for n in needs[k]), default=-1)))
     return [groups[k] for k in turn]
-
-
-def _is_passed_on(node: UOp, commit: UOp) -> bool:
-    """Whether others are told that products have been started: before anybody waits for these."""
-    return node.op is Ops.MBARRIER and node.arg.what == "pass" and commit in node.src[0].src[0].src
 
 
 def _known_before(wait: UOp, earlier: UOp, order: list[UOp]) -> tuple[UOp, ...]:

@@ -154,7 +154,7 @@ def mbarrier(run: Threads, node: UOp) -> bool | None:
     what: MBarrierStep = node.arg
     where = node.src[0]
     threads = _who(run, where)
-    if len(threads) == 0 or what.what in ("turn", "pass"):  # all groups of a role are in step here
+    if len(threads) == 0:
         return None
     if what.what == "init":
         memory: Any = run.address(where).memory
