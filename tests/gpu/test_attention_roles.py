@@ -10,7 +10,10 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.pipeline import lower
+from morok.device.buffer import Buffer
 from morok.device.cuda.device import program_of
+from morok.device.emulator.device import EmulatedKernel, EmulatorAllocator
+from morok.device.interpreter import run_kernel
 from morok.dtype import PtrDType
 from morok.errors import DeviceError
 from morok.ir.matrix import Products
@@ -130,6 +133,35 @@ def test_views(kind: str) -> None:
         shapes = ((2, 3, 128, 64), (2, 3, 192, 64), (2, 3, 192, 64))
         ast = kernel(lambda *x: plain(*(t[:, 1] for t in x)), *shapes)
         check(ast, lambda *x: exact(*(a[:, 1] for a in x)), *shapes, dtype="float16")
+
+
+def test_what_gradients_need_is_stored_beside_the_result() -> None:
+    """The maximum of each row and the reciprocal of its sum: they have no lanes along the columns of v."""
+    q, k, v, g = (Tensor.empty(128, 64, dtype="float16", device="EMULATOR") for _ in range(4))
+    y = plain(q, k, v)
+    found = [y, *y.gradient(q, k, v, gradient=g)]
+    asts = [item.ast for item in schedule([t.uop for t in found]).items]
+    (ast,) = (a for a in asts if any(n.op is Ops.REDUCE and n.arg[0] is Ops.MAX for n in toposort(a)))
+    assert len(ast.src) == 3
+    arrays, types = memory_of(ast)
+    wanted = [a.copy() for a in arrays]
+    run_kernel(ast, wanted)
+    stored = {n.src[0].src[0].arg for e in ast.src for n in toposort(e) if n.op is Ops.STORE}
+    inputs = [a for i, a in enumerate(arrays) if i not in stored]
+    want = exact(*(a.reshape(128, 64) for a in inputs[:3]))
+    allocator = EmulatorAllocator("test")
+    held = [
+        Buffer("test", a.size, t, allocator, memory=allocator.allocate(a.nbytes))
+        for a, t in zip(arrays, types, strict=True)
+    ]
+    for buffer, a in zip(held, arrays, strict=True):
+        buffer.copy_in(a)
+    EmulatedKernel(lower(in_roles(ast), TARGET), "test")(held, {})
+    for number in stored:
+        got, other = held[number].copy_out().astype(np.float64), wanted[number].astype(np.float64)
+        assert np.linalg.norm(got - other) <= 1e-3 * np.linalg.norm(other)
+        if got.size == want.size:
+            assert np.linalg.norm(got.reshape(want.shape) - want) <= 1e-3 * np.linalg.norm(want)
 
 
 def test_a_repeated_row_of_the_users_stays_one() -> None:
