@@ -143,7 +143,7 @@ def test_a_tile_that_is_filled_too_early_is_noticed() -> None:
 
 @pytest.mark.parametrize(("width", "rows"), [(64, 64), (128, 128)])
 def test_a_group_has_two_tiles_where_more_groups_have_no_room(width: int, rows: int) -> None:
-    """Of rows of 64 a multiprocessor has three groups, which hide each other's powers. Nobody brings tiles."""
+    """Of rows of 64 a multiprocessor has three groups, which hide each other's powers; none brings tiles."""
     hopper = replace(load("sm_90"), tma=False)
     q, k, v = (Tensor.empty(64, 2048, width, dtype="bfloat16", device="EMULATOR") for _ in range(3))
     (item,) = schedule([q.scaled_dot_product_attention(k, v).uop]).items

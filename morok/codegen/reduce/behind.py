@@ -109,9 +109,9 @@ class Behind:
         around = ranges(self.total.register.here)
         kinds = {x: self.state.register(x.dtype, Ops.ADD, around) for x in weights}
         begun = [self.carried(register, value) for register, value in kept]
-        scores = [n for n in toposort(*weights) if n.op is Ops.REDUCE and unit_of(n.src[0]) is not None]
+        scores = [n for n in toposort(*weights) if n.op is Ops.REDUCE and unit_of(n.src[0]) is not None][-1]
         firsts = _waits(weights)
-        read = [released(self.first(w), self.loop, self.first(s), False) for w in firsts for s in scores[-1:]]
+        read = [released(self.first(w), self.loop, self.first(scores), False) for w in firsts]
         filled = {
             x: register._replace(here=after(register.here, *read), start=register.write((), self.first(x)))
             for x, register in kinds.items()
@@ -129,9 +129,7 @@ class Behind:
         for x, register in filled.items():
             free = register._replace(here=after(register.here, done))
             effects.append(free.write((self.later,), now[x]))
-        effects += [
-            released(self.next(w), self.later, self.next(s), False) for w in firsts for s in scores[-1:]
-        ]
+        effects += [released(self.next(w), self.later, self.next(scores), False) for w in firsts]
         effects += [
             released(at_step(w, self.loop, self.later, (self.later,)), self.later, sums, False)
             for w in _waits([step.src[1] for step in self.steps])
@@ -145,20 +143,11 @@ class Behind:
         self, total: UOp, weights: dict[UOp, UOp], step: UOp, inside: tuple[UOp, ...], before: tuple[UOp, ...]
     ) -> tuple[UOp, UOp]:
         """The sum with what a step before has weighed; and what waits for that, once others are there."""
-        steps = [
-            step_.replace(
-                (
-                    substitute(step_.src[0], weights),
-                    at_step(step_.src[1], self.loop, step, inside),
-                    step_.src[2],
-                )
-            )
-            for step_ in self.steps
-        ]
-        held = [s.src[0] for s in steps]
-        total = after(total, make(Ops.FENCE, void, (total, *held, *_tiles([s.src[1] for s in steps]))))
-        for product in steps:
-            total = accumulate(Ops.ADD, total, product, False)
+        left = [substitute(product.src[0], weights) for product in self.steps]
+        right = [at_step(product.src[1], self.loop, step, inside) for product in self.steps]
+        total = after(total, make(Ops.FENCE, void, (total, *left, *_tiles(right))))
+        for product, a, b in zip(self.steps, left, right, strict=True):
+            total = accumulate(Ops.ADD, total, product.replace((a, b, product.src[2])), False)
         wait = under_way(total, 0)
         wait = wait.replace((*wait.src, *before))
         return after(total, wait), wait

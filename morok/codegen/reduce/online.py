@@ -112,7 +112,7 @@ def _products_behind(
     around: frozenset[UOp],
     kept: Register,
 ) -> dict[UOp, UOp] | None:
-    """The same loop with the second products a step behind; None where that cannot be."""
+    """The same loop with the second products a step behind (`behind.py`); None where that cannot be."""
     parts = [_own_part(n.src[0]) for n in sums]
     values = [substitute(part.src[0], {top: level}) for part, _ in parts]
     steps = [second_products(v, p.dtype.lanes) for v, (p, _) in zip(values, parts, strict=True)]
@@ -124,8 +124,7 @@ def _products_behind(
     behind = Behind(state, loops[0], steps[number], Sum(registers[number], scales[number], values[number]))
     beside = [n for n in range(len(sums)) if n != number]
     mine = [(kept, new)]
-    for n in beside:
-        mine.append((registers[n], _added(registers[n].inside(loops), scales[n], values[n])))
+    mine += [(registers[n], _added(registers[n].inside(loops), scales[n], values[n])) for n in beside]
     end, begun, result = behind.lowered(mine)
     found = {top: begun[0].after(end), sums[number]: result}
     for n, register in zip(beside, begun[1:], strict=True):

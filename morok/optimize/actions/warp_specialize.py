@@ -217,7 +217,7 @@ def _consumers(loops: Loops, points: list[UOp]) -> int:
 
 
 def _is_outside(r: UOp) -> bool:
-    """Whether a loop is one over tiles: others are threads or lanes, which some results have and others not."""
+    """Whether a loop is one over tiles; threads and lanes some results have and others not."""
     return r.arg[1] not in (*_THREADS, AxisKind.UPCAST)
 
 
@@ -233,7 +233,9 @@ def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     fixed = fixed_tiles(loops) if len(points) > 1 else []
     if not rings or len(rings) + len(results) + len(fixed) != len(buffers):
         return "roles need tiles in rings, and no other tiles"
-    around = {frozenset(r for r in closed_ranges(e) if len(points) == 1 or _is_outside(r)) for e in loops.ast.src}
+    around = {
+        frozenset(r for r in closed_ranges(e) if len(points) == 1 or _is_outside(r)) for e in loops.ast.src
+    }
     if len(around) != 1:
         return "roles need stores over the same loops"
     if any(n.arg[2].roles for n in rings):
