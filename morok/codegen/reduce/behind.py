@@ -124,12 +124,13 @@ class Behind:
             own.inside((self.later,)), old, self.later, (self.later,), tuple(beside[1:] or beside)
         )
         factor = self.next(self.total.factor)
-        effects = [r.write((self.later,), value) for r, value in zip(begun, beside, strict=True)]
+        # tiles are free as soon as units have read them, before anything is weighed
+        effects = [released(self.next(w), self.later, self.next(scores), False) for w in firsts]
+        effects += [r.write((self.later,), value) for r, value in zip(begun, beside, strict=True)]
         effects.append(own.write((self.later,), alu(Ops.MUL, sums, factor)))
         for x, register in filled.items():
             free = register._replace(here=after(register.here, done))
             effects.append(free.write((self.later,), now[x]))
-        effects += [released(self.next(w), self.later, self.next(scores), False) for w in firsts]
         effects += [
             released(at_step(w, self.loop, self.later, (self.later,)), self.later, sums, False)
             for w in _waits([step.src[1] for step in self.steps])
