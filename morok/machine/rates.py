@@ -212,6 +212,9 @@ class Attention:
     group_keys: tuple[tuple[int, float], ...]
     warp_depth: int
     group_depth: int
+    role_rates: tuple[tuple[int, float], ...]  # rows in a unit of time with roles, by keys of a tile
+    role_width: int  # elements of rows of q and v from which on roles pay
+    role_registers: int  # of a thread that multiplies there
     rates: tuple[tuple[int, float], ...]  # rows in a unit of time, by units that a warp's rows take
     group_rate: float
     fewest_warps: int  # of a multiprocessor, to be busy

@@ -27,7 +27,7 @@ from morok.ir.provenance import place
 from morok.ir.warp_roles import REGISTERS
 from morok.render import cuda_mbarriers
 from morok.render.cuda_ops import HELPERS, joined
-from morok.render.cuda_registers import are_sums, base_of, space_of, written_out
+from morok.render.cuda_registers import Pairs, are_sums, base_of, in_pairs, space_of, written_out
 from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, type_name, words_of
 from morok.render.cuda_units import UNITS
@@ -66,6 +66,8 @@ class _Kernel(Writer):
     def write(self) -> None:
         self.added_to = products_added(self.instructions)
         self.turns = written_out(self.instructions)
+        self.words = in_pairs(self.instructions)
+        self.pairs: dict[UOp, Pairs] = {}
         self.hints = sum(n.op is Ops.PREFETCH for n in self.instructions)
         self.lines += [] if self.hints else WAIT
         for node in self.instructions:
@@ -149,7 +151,11 @@ class _Kernel(Writer):
         elif node.op is Ops.DEFINE_REG:
             assert isinstance(dtype, PtrDType)
             name = f"a{_identifier(node.arg)}"
-            self.put(f"{type_name(dtype.elem)} {name}[{dtype.size}];")
+            if node in self.words:
+                self.pairs[node] = Pairs(name)
+                self.put(f"unsigned {name}[{dtype.size // 2}];")
+            else:
+                self.put(f"{type_name(dtype.elem)} {name}[{dtype.size}];")
             self.values[node] = [name]
         elif node.op is Ops.DEFINE_LOCAL:
             assert isinstance(dtype, PtrDType)
@@ -202,6 +208,9 @@ class _Kernel(Writer):
         gate = self.scalar(address.src[2]) if len(address.src) > 2 else None
         if space_of(address) is AddrSpace.REG:
             first = where if (start := _start(address)) is None else start
+            pairs = self.pairs.get(base_of(address))
+            if pairs is not None and start is not None:
+                return [pairs.lane(self.put, self.fresh, start + i) for i in range(dtype.lanes)]
             found = [f"{memory}[{_plus(first, i)}]" for i in range(dtype.lanes)]
             if gate is not None:
                 found = [f"{gate} ? {x} : {y}" for x, y in zip(found, self.lanes(node.src[1]), strict=True)]
@@ -235,7 +244,11 @@ class _Kernel(Writer):
         gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
         if space_of(address) is AddrSpace.REG:
             first = _start(address)
+            pairs = self.pairs.get(base_of(address))
             for i, x in enumerate(given):
+                if pairs is not None and first is not None:
+                    pairs.write(self.put, lambda pair: self.word(pair, value.dtype), first + i, x)
+                    continue
                 self.put(f"{gate}{memory}[{_plus(where if first is None else first, i)}] = {x};")
             return
         op = joined_by(node)

@@ -10,9 +10,9 @@ sums that are stored in vectors are copied first, by an instruction that the com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from morok.dtype import AddrSpace, PtrDType, float32
+from morok.dtype import AddrSpace, PtrDType, bfloat16, float16, float32
 from morok.ir.build import RARE
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -42,6 +42,64 @@ def are_sums(value: UOp) -> bool:
     base = base_of(value.src[0])
     assert isinstance(base.dtype, PtrDType)
     return base.op is Ops.DEFINE_REG and base.dtype.size >= MANY_SUMS and not str(base.arg).startswith(RARE)
+
+
+def in_pairs(instructions: Sequence[UOp]) -> set[UOp]:
+    """Arrays of halves in registers that are words: all places are known, and whoever writes one of a pair
+    writes the other.
+
+    Units take words. Halves that are kept from one step to the next would be put together in each.
+    """
+    found = {
+        n for n in instructions if n.op is Ops.DEFINE_REG and _is_half(n) and not str(n.arg).startswith(RARE)
+    }
+    written: dict[UOp, set[int]] = {n: set() for n in found}
+    for node in instructions:
+        if node.op not in (Ops.LOAD, Ops.STORE) or (base := base_of(node.src[0])) not in found:
+            continue
+        address = node.src[0]
+        if len(address.src) != 2 or address.src[1].op is not Ops.CONST:
+            found.discard(base)
+        elif node.op is Ops.STORE:
+            first = int(address.src[1].arg)
+            written[base] ^= set(range(first, first + node.src[1].dtype.lanes))
+            if not any(n ^ 1 not in written[base] for n in written[base]):
+                written[base].clear()
+        elif written[base]:  # half of a pair is a new one
+            found.discard(base)
+    return {n for n in found if not written[n]}
+
+
+def _is_half(memory: UOp) -> bool:
+    assert isinstance(memory.dtype, PtrDType)
+    return memory.dtype.elem in (float16, bfloat16) and memory.dtype.size % 2 == 0
+
+
+class Pairs:
+    """What is known of one array of words while it is written and read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.first: dict[int, str] = {}  # one of a pair, until the other one comes
+        self.read: dict[int, str] = {}  # words as they have been read, until others are written
+
+    def lane(self, put: Callable[[str], None], fresh: Callable[[], str], place: int) -> str:
+        """The text of one half. What it is now, whatever is written later."""
+        number = place // 2
+        if number not in self.read:
+            self.read[number] = f"w{fresh()[1:]}"
+            put(f"unsigned {self.read[number]} = {self.name}[{number}];")
+        return f"(unsigned short)({self.read[number]} >> {place % 2 * 16})"
+
+    def write(self, put: Callable[[str], None], word: Callable[[list[str]], str], place: int, x: str) -> None:
+        """One half is this from now on; the word is written when both are known."""
+        other = self.first.pop(place ^ 1, None)
+        if other is None:
+            self.first[place] = x
+            return
+        pair = [x, other] if place % 2 == 0 else [other, x]
+        self.read.pop(place // 2, None)
+        put(f"{self.name}[{place // 2}] = {word(pair)};")
 
 
 def base_of(address: UOp) -> UOp:

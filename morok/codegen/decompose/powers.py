@@ -16,7 +16,6 @@ import math
 from morok.ir.build import APPROXIMATE
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
-from morok.rewrite.engine import substitute
 from morok.rewrite.observe import change
 
 
@@ -27,15 +26,19 @@ def fuse_powers(root: UOp) -> UOp:
     if not any(n.op is Ops.WMMA for n in order):
         return root
     scores: set[UOp] = set()  # what depends on units
-    found: dict[UOp, UOp] = {}
-    for node in order:
+    done: dict[UOp, UOp] = {}
+    for node in order:  # a power may depend on those of a step before
+        src = tuple([done[s] for s in node.src])
+        new = node if src == node.src else node.replace(src)
         if node.op is Ops.WMMA or not scores.isdisjoint(node.src):
-            scores.add(node)
+            scores |= {node, new}
         if node.op is Ops.EXP2 and node.arg == APPROXIMATE:
-            exponent = _exponent(node.src[0], scores)
+            exponent = _exponent(new.src[0], scores)
             if exponent is not None:
-                found[node.src[0]] = exponent
-    return substitute(root, found)
+                new = new.replace((exponent,))
+                scores.add(new)
+        done[node] = new
+    return done[root]
 
 
 def _exponent(x: UOp, scores: set[UOp]) -> UOp | None:

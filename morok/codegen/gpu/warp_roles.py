@@ -115,9 +115,13 @@ class Split:
     def __init__(self, root: UOp, beginnings: Beginnings) -> None:
         self.root = root
         self.beginnings = beginnings
-        (self.effect,) = root.src
+        self.effect = root.src[0]
         order = toposort(root)
-        self.rings = [n for n in order if is_shared(n)]
+        tiles = [n for n in order if is_shared(n)]
+        self.rings = [n for n in tiles if any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
+        self.fixed = [n for n in tiles if n not in self.rings]  # the same in all steps
+        self.is_chain = sum(n.op is Ops.WMMA for n in order) > 1
+        self.names = {n.arg[1]: f".{i}" if self.is_chain else "" for i, n in enumerate(self.rings)}
         found = [
             n
             for n in order
@@ -126,8 +130,7 @@ class Split:
         self.result: UOp | None = found[0] if found else None
         self.depth: int = self.rings[0].arg[2].depth
         (self.step,) = {r for n in self.rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE}
-        self.steps = int(self.step.src[0].arg)
-        self.tile_loop = _serial(self.rings)
+        self.tile_loop = _serial(tiles)
         self.blocks = tuple(r for r in closed_ranges(self.effect) if r.arg[1] in _GRID)
         cluster = [r for r in self.blocks if r.arg[1] is AxisKind.CLUSTER]
         self.rank: UOp | None = cluster[0] if cluster else None  # of a block in its cluster
@@ -177,7 +180,12 @@ class Split:
     def _set_up(self) -> None:
         """All barriers, and the first instructions of the kernel, which make them ready."""
         groups = self.consumers // WARP_GROUP
-        wanted = [("full", self.depth, 1), ("empty", self.depth, groups * self.beside)]
+        wanted = []
+        for name in self.names.values():  # tiles of a chain come and go by themselves, others together
+            wanted += [(f"full{name}", self.depth, 1), (f"empty{name}", self.depth, groups * self.beside)]
+        wanted = list(dict.fromkeys(wanted))
+        if self.fixed:
+            wanted.append(("fixed", 1, 1))
         if self.result is not None:
             wanted += [("result.full", 1, self.consumers), ("result.empty", 1, self.writers)]
         first = alu(Ops.CMPEQ, special("lidx0", self.total), const(index, 0))
@@ -200,7 +208,11 @@ class Split:
         self.barriers = {name: MBarrier(memory, ready) for name, memory in memories.items()}
 
     def count(self, step: UOp, tile_loop: UOp | None) -> Count:
-        number = step if tile_loop is None else alu(Ops.ADD, _on(Ops.MUL, tile_loop, self.steps), step)
+        number = (
+            step
+            if tile_loop is None
+            else alu(Ops.ADD, _on(Ops.MUL, tile_loop, int(self.step.src[0].arg)), step)
+        )
         return Count(number, self.depth)
 
     # --- the roles
@@ -210,42 +222,61 @@ class Split:
         mapping = {**self._fresh(self.tile_loop), **self._fresh(self.step)}
         tile_loop = mapping[self.tile_loop] if self.tile_loop is not None else None
         count = self.count(mapping[self.step], tile_loop)
-        full, empty = self.barriers["full"], self.barriers["empty"]
-        # every step of every tile waits for itself, also where slot and parity are the same for all tiles
-        free = empty.wait(
-            MBarrierStep("wait"), count.slot, count.parity(before=True), self.producer, *mapping.values()
-        )
-        nbytes = sum(_points(n) * n.src[0].dtype.itemsize for n in self.rings)
-        told = full.do(MBarrierStep("expect", nbytes), count.slot, free)
-        copies: list[UOp] = []
-        for n in self.rings:
-            begin = self.beginnings[n.arg[1]]
-            copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told), self.rank)
+        copies = self.brought_once(mapping)
+        for name in dict.fromkeys(self.names.values()):
+            rings = [n for n in self.rings if self.names[n.arg[1]] == name]
+            full, empty = self.barriers[f"full{name}"], self.barriers[f"empty{name}"]
+            # every step of every tile waits for itself, also where slot and parity are the same for all tiles
+            how, parity = MBarrierStep("wait"), count.parity(before=True)
+            free = empty.wait(how, count.slot, parity, self.producer, *mapping.values(), *copies)
+            told = full.do(MBarrierStep("expect", _bytes(rings)), count.slot, free)
+            copies = []
+            for n in rings:
+                begin = self.beginnings[n.arg[1]]
+                copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told), self.rank)
         loops = [mapping[self.step], *([] if tile_loop is None else [tile_loop])]
         body = make(Ops.GROUP, void, tuple(copies))
         return make(Ops.END, void, (body, *loops, *self.blocks, self.producer))
+
+    def brought_once(self, mapping: dict[UOp, UOp]) -> list[UOp]:
+        """The copies of tiles that are the same in all steps, before those of rings."""
+        if not self.fixed:
+            return []
+        once, zero = self.barriers["fixed"], const(index, 0)
+        told = once.do(MBarrierStep("expect", _bytes(self.fixed)), zero, self.producer)
+        copies: list[UOp] = []
+        for n in self.fixed:
+            copies += _copies(n, self.beginnings[n.arg[1]], mapping, zero, told, once.at(zero, told), None)
+        return copies
 
     def consumed(self, effect: UOp, tile_loop: UOp | None) -> UOp:
         """An effect whose reads of ring tiles wait for them; all of it belongs to the consumers."""
         mapping: dict[UOp, UOp] = {}
         rings = {n for n in toposort(effect) if is_shared(n)}
         count = self.count(self.step, tile_loop)
-        pending = 1 if self.depth > 1 else 0
+        pending = 1 if self.depth > 1 and not self.is_chain else 0
         steps = (self.step,) if tile_loop is None else (self.step, tile_loop)
-        ready = self.barriers["full"].wait(
-            MBarrierStep("wait", pending, "empty", self.beside),
-            count.slot,
-            count.parity(),
-            self.consumer,
-            *steps,
-        )
+        ready = {
+            buffer: self.barriers[f"full{name}"].wait(
+                MBarrierStep("wait", pending, f"empty{name}", self.beside),
+                count.slot,
+                count.parity(),
+                self.consumer,
+                *steps,
+            )
+            for buffer, name in self.names.items()
+        }
+        zero = const(index, 0)
+        if self.fixed:
+            once = self.barriers["fixed"].wait(MBarrierStep("wait"), zero, zero, self.consumer)
         for n in toposort(effect):
             if n.op is Ops.INDEX and n.src[0] in rings:
                 buffer = n.src[0]
                 memory = _memory(buffer)
-                where = _place(buffer, n.src[1], count.slot)
+                here, slot = (ready[buffer.arg[1]], count.slot) if buffer.arg[1] in ready else (once, zero)
+                where = _place(buffer, n.src[1], slot)
                 mapping[n] = make(
-                    Ops.INDEX, n.dtype, (after(memory, ready), where, *n.src[2:]), n.arg, n.origin
+                    Ops.INDEX, n.dtype, (after(memory, here), where, *n.src[2:]), n.arg, n.origin
                 )
         return substitute(effect, mapping)
 
@@ -302,10 +333,17 @@ class Split:
         if self.result is not None:
             effects = self.collected()
         else:
-            effect = self.effect
-            closed = make(Ops.END, void, (effect.src[0], *closed_ranges(effect), self.consumer))
-            effects = (self.consumed(closed, self.tile_loop),)
+            closed = [
+                make(Ops.END, void, (effect.src[0], *closed_ranges(effect), self.consumer))
+                for effect in self.root.src
+            ]
+            whole = self.consumed(make(Ops.GROUP, void, tuple(closed)), self.tile_loop)
+            effects = whole.src
         return self.root.replace((*effects, self.produced()))
+
+
+def _bytes(buffers: Sequence[UOp]) -> int:
+    return sum(_points(n) * n.src[0].dtype.itemsize for n in buffers)
 
 
 def _points(buffer: UOp) -> int:

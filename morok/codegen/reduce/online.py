@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 
-from morok.codegen.reduce.wgmma import add_chained_products
+from morok.codegen.reduce.behind import Behind, Sum, can_be_behind, second_products
+from morok.codegen.reduce.wgmma import add_chained_products, released, ring_waits
 from morok.codegen.vector.accumulators import (
     Accumulators,
     Register,
@@ -76,20 +77,60 @@ def _one_pass(top: UOp, sums: list[UOp], state: Accumulators) -> dict[UOp, UOp]:
     none = alu(Ops.CMPEQ, new, const(new.dtype, -math.inf))
     level = alu(Ops.WHERE, none, const(new.dtype, 0.0), new)
     factor = rescale(sums[0], old, level)
+    late = _products_behind(top, new, factor, level, sums, state, loops, around, kept)
+    if late is not None:
+        return late
     effects = [kept.write(loops, new)]
     carried: list[Register] = []
+    totals: list[UOp] = []
     for node, (part, _) in zip(sums, parts, strict=True):
         register = state.register(part.dtype, Ops.ADD, around)
         carried.append(register)
         total = register.inside(loops)
         scale = substitute(node.src[1], {top: factor})
         value = substitute(part.src[0], {top: level})
-        effects.append(register.write(loops, _added(total, scale, value)))
+        totals.append(_added(total, scale, value))
+        effects.append(register.write(loops, totals[-1]))
+    waits = ring_waits(make(Ops.GROUP, void, tuple(effects)))
+    effects += [released(wait, loops[0], make(Ops.GROUP, void, tuple(totals)), False) for wait in waits]
     end = make(Ops.END, void, (make(Ops.GROUP, void, tuple(effects)), *loops))
     found = {top: kept.after(end)}
     for node, (part, lanes), register in zip(sums, parts, carried, strict=True):
         result = register.after(end)
         found[node] = make(Ops.REDUCE, part.dtype, (result, *lanes), part.arg) if lanes else result
+    return found
+
+
+def _products_behind(
+    top: UOp,
+    new: UOp,
+    factor: UOp,
+    level: UOp,
+    sums: list[UOp],
+    state: Accumulators,
+    loops: tuple[UOp, ...],
+    around: frozenset[UOp],
+    kept: Register,
+) -> dict[UOp, UOp] | None:
+    """The same loop with the second products a step behind (`behind.py`); None where that cannot be."""
+    parts = [_own_part(n.src[0]) for n in sums]
+    values = [substitute(part.src[0], {top: level}) for part, _ in parts]
+    steps = [second_products(v, p.dtype.lanes) for v, (p, _) in zip(values, parts, strict=True)]
+    (number, *others) = [n for n, found in enumerate(steps) if found] or [-1]
+    if number < 0 or others or not can_be_behind(steps[number], loops):
+        return None
+    registers = [state.register(part.dtype, Ops.ADD, around) for part, _ in parts]
+    scales = [substitute(node.src[1], {top: factor}) for node in sums]
+    behind = Behind(state, loops[0], steps[number], Sum(registers[number], scales[number], values[number]))
+    beside = [n for n in range(len(sums)) if n != number]
+    mine = [(kept, new)]
+    mine += [(registers[n], _added(registers[n].inside(loops), scales[n], values[n])) for n in beside]
+    end, begun, result = behind.lowered(mine)
+    found = {top: begun[0].after(end), sums[number]: result}
+    for n, register in zip(beside, begun[1:], strict=True):
+        part, lanes = parts[n]
+        value = register.after(end)
+        found[sums[n]] = make(Ops.REDUCE, part.dtype, (value, *lanes), part.arg) if lanes else value
     return found
 
 

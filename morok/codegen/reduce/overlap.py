@@ -47,7 +47,7 @@ def overlap_products(root: UOp) -> UOp:
     pending: dict[UOp, tuple[UOp, ...]] = {}  # a wait, and the commits of what may still run
     beside: dict[UOp, tuple[UOp, ...]] = {}  # a wait, and what can be computed before it
     for groups in map(_in_turn, found.values()):
-        under = [set(toposort(group.wait)) for group in groups]
+        under = [set(toposort(group.wait.src[0])) for group in groups]
         for n, group in enumerate(groups):
             last = n
             while last + 1 < len(groups) and group.wait not in under[last + 1]:

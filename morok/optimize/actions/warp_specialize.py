@@ -40,24 +40,25 @@ _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 def refuses(loops: Loops, opt: Opt) -> str | None:
     """Why nothing else can be done to a kernel: its tiles have been divided among threads."""
-    if opt.name not in ("PERSISTENT", "CLUSTER") and any(
+    if opt.name not in ("PERSISTENT", "CLUSTER", "SKIP") and any(
         o.name == "WARP_SPECIALIZE" for o in applied(loops.ast)
     ):
         return "threads have roles already; what is done to tiles comes before"
     return None
 
 
-def _in_step(loops: Loops, rings: list[UOp]) -> str | None:
+def _in_step(loops: Loops, rings: list[UOp], fixed: list[UOp]) -> str | None:
     """Why those who bring tiles and those who use them would not go through the same steps."""
     if len({n.arg[2].depth for n in rings}) > 1:
         return "rings of different depths would not go in step"
-    (total,) = (n for n in loops.order if n.op is Ops.REDUCE)
     around = frozenset.union(*map(ranges, rings))
-    steps = {r for r in closed_ranges(total) if r.arg[1] is AxisKind.REDUCE}
-    if steps != {r for r in around if r.arg[1] is AxisKind.REDUCE}:
-        return "steps of the sum lie inside of a tile, and have to be written out"
-    if any(r.arg[1] is AxisKind.LOOP and r not in around for r in ranges(total)):
-        return "the steps of a tile would be gone through more than once"
+    tiles = frozenset.union(*map(ranges, (*rings, *fixed)))
+    for total in (n for n in loops.order if n.op is Ops.REDUCE):
+        steps = {r for r in closed_ranges(total) if r.arg[1] is AxisKind.REDUCE}
+        if steps and steps != {r for r in around if r.arg[1] is AxisKind.REDUCE}:
+            return "steps of the sum lie inside of a tile, and have to be written out"
+        if any(r.arg[1] is AxisKind.LOOP and r not in tiles for r in ranges(total)):
+            return "the steps of a tile would be gone through more than once"
     return None
 
 
@@ -124,6 +125,47 @@ def _is_guarded(address: UOp, outer: dict[UOp, int], rows: int | None, end: int)
     return False
 
 
+def _is_chosen_away(loops: Loops, read: UOp, x: UOp, end: int) -> bool:
+    """Whether whatever is made of a tile's rows with x >= end is replaced by a constant before it is used:
+    scores of keys that are not there.
+
+    A row of a tile has a place in it, and the choice has to be by the very place that is looked at.
+    """
+    terms, offset = split_sum(simplify(x))
+    inner = [t for t, k in terms if k == 1 and t.op is Ops.RANGE and size(t) is not None]
+    outer = {t: k for t, k in terms if t not in inner}
+    if offset or len(inner) != 1:
+        return False
+    wanted: dict[UOp, int] = {}  # what a choice has to compare
+    below: set[UOp] = set()
+    for n in loops.order:
+        if n.op is Ops.BUFFERIZE and n.src[0] is read and inner[0] in n.src[1:]:
+            below.add(n)
+        elif not below.isdisjoint(n.src):
+            if n.op is Ops.INDEX and n.src[0].op is Ops.BUFFERIZE:
+                found = _row_of(n, inner[0])
+                if found is None or (wanted and wanted != {**found, **outer}):
+                    return False
+                wanted = {**found, **outer}
+            elif n.op is Ops.WHERE and n.src[0] not in below and n.src[2].op is Ops.CONST:
+                if (wanted, end) in map(_ends, conjuncts(n.src[0])):
+                    continue
+            elif n.op in (Ops.BUFFERIZE, Ops.STORE):
+                return False
+            below.add(n)
+    return bool(wanted)
+
+
+def _row_of(read: UOp, row: UOp) -> dict[UOp, int] | None:
+    """The row of a tile that is read, as terms; None where it is not told apart from the place in it."""
+    dims = read.src[0].src[1:]
+    length = math.prod(size(d) or 1 for d in dims[dims.index(row) + 1 :])
+    terms, offset = split_sum(simplify(read.src[1]))
+    found = {t: k // length for t, k in terms if k % length == 0}
+    rest = sum(k * ((size(t) or length) - 1) for t, k in terms if t not in found)
+    return found if 0 <= offset and offset + rest < length else None
+
+
 def plain_read(loops: Loops, read: UOp) -> UOp:
     """The read of a tile without limits on its place that a condition says as well.
 
@@ -139,7 +181,9 @@ def plain_read(loops: Loops, read: UOp) -> UOp:
         inside = alu(Ops.CMPLT, node.src[0], const(node.dtype, limit.arg + 1))
         if any(_ends(g) == _ends(inside) for g in gates):
             mapping[node] = node.src[0]
-        elif _is_stored(loops, node.src[0], limit.arg + 1):
+        elif _is_stored(loops, node.src[0], end := limit.arg + 1) or _is_chosen_away(
+            loops, read, node.src[0], end
+        ):
             mapping[node] = node.src[0]
             gates.append(inside)
     if not mapping:
@@ -164,6 +208,19 @@ def _threads(loops: Loops, node: UOp) -> int:
     return math.prod(size(r) or 1 for r in alive if r.op is Ops.RANGE and r.arg[1] in _THREADS)
 
 
+def _consumers(loops: Loops, points: list[UOp]) -> int:
+    """Threads that multiply. In a chain lanes along its steps are those along its columns."""
+    if len(points) == 1:
+        return max(_threads(loops, n) for n in loops.order)
+    groups = {r for n in points for r in (*ranges(n), *closed_ranges(n)) if r.arg[1] is AxisKind.LOCAL}
+    return WARP_GROUP * math.prod(size(r) or 1 for r in groups)
+
+
+def _is_outside(r: UOp) -> bool:
+    """Whether a loop is one over tiles; threads and lanes some results have and others not."""
+    return r.arg[1] not in (*_THREADS, AxisKind.UPCAST)
+
+
 def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if not machine.tma:
         return "the machine has no engine that copies boxes"
@@ -172,30 +229,37 @@ def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     buffers = [n for n in loops.order if n.op is Ops.BUFFERIZE]
     rings = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth > 1]
     results = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth == 0]
-    if not rings or len(rings) + len(results) != len(buffers):
+    points = [n for n in loops.order if n.op is Ops.WMMA]
+    fixed = fixed_tiles(loops) if len(points) > 1 else []
+    if not rings or len(rings) + len(results) + len(fixed) != len(buffers):
         return "roles need tiles in rings, and no other tiles"
-    if len({frozenset(closed_ranges(effect)) for effect in loops.ast.src}) != 1:
+    around = {
+        frozenset(r for r in closed_ranges(e) if len(points) == 1 or _is_outside(r)) for e in loops.ast.src
+    }
+    if len(around) != 1:
         return "roles need stores over the same loops"
     if any(n.arg[2].roles for n in rings):
         return "there are roles already"
-    points = [n for n in loops.order if n.op is Ops.WMMA]
-    if len(points) != 1 or not isinstance(points[0].arg, MatrixUnit) or points[0].arg.lanes != WARP_GROUP:
+    if not points or any(not isinstance(n.arg, MatrixUnit) or n.arg.lanes != WARP_GROUP for n in points):
         return "roles need a matrix unit of a warp group"
-    if sum(n.op is Ops.REDUCE for n in loops.order) != 1:
-        return "roles need a kernel with one sum"
-    reason = _in_step(loops, rings)
+    if len(points) == 1 and sum(n.op is Ops.REDUCE for n in loops.order) != 1:
+        return "roles need a kernel with one sum, or a chain of products"
+    if len(points) > 1 and not any(n.op is Ops.ONLINE for n in loops.order):
+        return "roles need a chain of products along with a maximum"
+    reason = _in_step(loops, rings, fixed)
     if reason is not None:
         return reason
-    if any(size(r) is None for n in rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE):
+    known = all(size(r) is not None for n in rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE)
+    if not known and len(points) == 1:
         return "how many tiles go through the rings is known only when the kernel runs"
-    for n in rings:
+    for n in (*rings, *fixed):
         if tile_box(loops, n) is None:
             return f"a tile of {n.arg[1]} is no box that TMA could copy"
     if opt.amount and len(results) != 1:
         return "there is no collected result that others could write"
     if any(r.arg[1] is AxisKind.GROUP_REDUCE for r in loops.closers):
         return "the threads of the block share a reduction"
-    threads = max(_threads(loops, n) for n in loops.order) + WARP_GROUP
+    threads = _consumers(loops, points) + WARP_GROUP
     if opt.amount:
         threads += _threads(loops, loops.ast.src[0])
         if _threads(loops, loops.ast.src[0]) % WARP_GROUP:
@@ -204,10 +268,16 @@ def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return f"a block would have {threads} threads of at most {machine.block_threads}"
     if points[0].arg.c.registers + BESIDE > REGISTERS // threads:
         return f"a block of {threads} threads begins with too few registers for {points[0].arg.name}"
-    nbytes = sum(map(staged_bytes, rings)) + sum(map(_result_bytes, results)) + BARRIERS
+    nbytes = sum(map(staged_bytes, (*rings, *fixed))) + sum(map(_result_bytes, results)) + BARRIERS
     if nbytes > machine.local_bytes:
         return f"tiles and result would take {nbytes} bytes of at most {machine.local_bytes}"
     return None
+
+
+def fixed_tiles(loops: Loops) -> list[UOp]:
+    """Tiles that are the same in all steps: the rows' own, in a chain of products."""
+    found = [n for n in loops.order if (how := shared_layout(n)) is not None and how.depth == 1]
+    return [n for n in found if not any(r.arg[1] is AxisKind.REDUCE for r in ranges(n))]
 
 
 def _result_bytes(buffer: UOp) -> int:
@@ -267,6 +337,8 @@ def can_be_persistent(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return "the machine has no blocks of threads"
     if not any((how := shared_layout(n)) is not None and how.roles for n in loops.order):
         return "blocks stay only where threads have roles"
+    if sum(n.op is Ops.WMMA for n in loops.order) > 1:
+        return "the rows of a chain of products are brought once"
     if any(r.arg[1] is AxisKind.GLOBAL for r in loops.closers):
         return "the blocks have been given work already"
     found = tile_loops(loops)

@@ -121,8 +121,29 @@ class Rows:
         """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
         panel = PANEL // unit.inputs.itemsize
         rows = [trips(x.along) for x in self.operands]
-        if unit.n > min(n for n, _ in rates.group_keys) or any(n % panel for n in rows):
+        if any(n % panel for n in rows):
             return []
+        brought = self._role_tiles(unit, machine, rates)
+        if unit.n > min(n for n, _ in rates.group_keys):
+            return brought
+        return brought + self._own_tiles(unit, machine, rates)
+
+    def _role_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
+        """Two groups that multiply, and one that brings tiles: one block to a multiprocessor.
+
+        Weights of a step stay in registers until the scores of the next one have been started.
+        """
+        wide = self.inner + self.columns >= rates.role_width
+        if not machine.tma or not wide or not self.chain.online or self.d is None or self.beside:
+            return []
+        found = [
+            Tile(unit, unit.m, 2, n, rates.group_depth, True) for n, _ in rates.role_rates if n == unit.n
+        ]
+        held = [(t, self.registers(t) + t.keys // 4 + BESIDE) for t in found if len(self.chain.firsts) == 1]
+        return [t for t, n in held if n <= rates.role_registers and self.shared(t) <= machine.local_bytes]
+
+    def _own_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
+        """All threads ask for tiles, and several blocks share a multiprocessor."""
         found = [
             Tile(unit, unit.m, n, keys, rates.group_depth)
             for n, _ in rates.groups
@@ -153,6 +174,10 @@ class Rows:
     def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
         """How long it takes, in units of what a busy core takes for a round of rows."""
         high = tile.rows * tile.teams
+        if tile.roles:  # one block after the other
+            blocks = self.others * -(-trips(self.q) // high)
+            keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
+            return -(-blocks // max(1, machine.cores)) * high / dict(rates.role_rates)[tile.keys] * keys
         rows = self.others * -(-trips(self.q) // high) * high
         keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
         room = machine.local_bytes // self.shared(tile)
@@ -247,6 +272,8 @@ def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
             left = r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
             if left and not builder.do(name, number):
                 return False
+    if tile.roles and not builder.do("WARP_SPECIALIZE"):
+        return False
     if step != k:
         builder.do("SKIP", k)  # tiles that a mask hides, if it does
     return True

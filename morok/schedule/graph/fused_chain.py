@@ -33,13 +33,14 @@ ALONE = 0.97  # of the rate, where a block waits for each of its tiles
 
 class Tile(NamedTuple):
     """A block: rows of q for each of its warps or warp groups, how many these are, keys of a step, and
-    tiles of k and v: one is read, others are under way."""
+    tiles of k and v: one is read, others are under way. With roles a group of its own brings them."""
 
     unit: MatrixUnit
     rows: int
     teams: int
     keys: int
     depth: int
+    roles: bool = False
 
 
 def _reads(columns: int) -> int:
