@@ -22,9 +22,9 @@ from morok.device.registry import default_device, get_device
 from morok.errors import ArgumentError, FormatError
 from morok.llm import config as configs
 from morok.llm import weights
+from morok.llm.as_bytes import EXACT, Q8
 from morok.llm.cache import CACHE_TYPES, Cache
 from morok.llm.groups import grouped
-from morok.llm.matrix import EXACT, Q8
 from morok.llm.model import Decoder
 from morok.llm.read_by import read_by
 from morok.llm.sampling import Sampling

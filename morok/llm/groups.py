@@ -18,7 +18,8 @@ from typing import Any, final
 import numpy as np
 
 from morok.errors import FormatError, UnsupportedModel
-from morok.llm.matrix import EXACT, Matrix, Plain, pack
+from morok.llm.as_bytes import EXACT
+from morok.llm.matrix import Matrix, Plain, pack
 from morok.nn.blocks import INT4_GROUPS, INT8_GROUPS
 from morok.tensor.tensor import Tensor
 

@@ -20,6 +20,7 @@ import numpy as np
 from morok import dtype as dt
 from morok.ir.node import alu
 from morok.ir.ops import Ops
+from morok.llm.as_bytes import EXACT, Q8, SCALED, in_bytes, in_bytes_at_once
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
@@ -32,11 +33,7 @@ from morok.tensor.tensor import Tensor
 
 FEW_ROWS = 16  # rows on the left that are multiplied as bytes; for more the matrix is decoded first
 PANEL = (8, 4, 2, 1)  # sixteens of rows that are decoded side by side
-SCALED = 32  # numbers on the left that have a common scale
 MOST_GROUPS = 8  # of a block, whose sums of whole numbers a grid's kernel has all written out
-EXACT, Q8 = 3, 1  # bytes of a number on the left
-_LARGEST = {EXACT: 8_350_000.0, Q8: 127.0}  # which the bytes can hold
-_LEAST = 1e-30  # of the largest of 32 numbers: below, a scale could not be inverted
 
 
 @final
@@ -119,7 +116,7 @@ class Packed:
         scaled = block.numbers if whole else SCALED
         if on_grid:
             run = block.shape[-1] if parts[0].offset is not None else 0
-            words, scales, sums = _in_bytes_at_once(x, self.digits, run, block.numbers, scaled)
+            words, scales, sums = in_bytes_at_once(x, self.digits, run, block.numbers, scaled)
             each = 0 if sums is None else concrete(x.shape[1]) // concrete(sums.shape[1])
             totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, each)]
         else:
@@ -283,94 +280,6 @@ def _in_bfloat16(x: Tensor) -> Tensor:
     second = rest.cast(dt.bfloat16)
     third = (rest - second.cast(dt.float32)).cast(dt.bfloat16)
     return Tensor.cat(first, second, third, dim=0).contiguous()
-
-
-def in_bytes(
-    x: Tensor, digits: int, scaled: int = SCALED, device: str | None = None
-) -> tuple[Tensor, Tensor]:
-    """Rows of numbers as words of four signed bytes, (n, digits, numbers / 4), and the scales of so many
-    numbers each, (n, numbers / scaled). The first digit has the lowest value.
-
-    With 128 added to each byte all borrowing between bytes is done, and turning their top bits takes it off.
-    """
-    rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
-    largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
-    wide = x.reshape(rows, columns // scaled, scaled)
-    top = wide.abs().max(-1, keepdim=True).maximum(_LEAST).contiguous()
-    whole = ((wide * (largest / top)).rint().cast(dt.int32) + turn) ^ turn
-    places = Tensor.arange(digits, device=x.device if device is None else device)
-    shifts = (places * 8).cast(dt.int32).reshape(digits, 1, 1)
-    four = (whole.reshape(rows, 1, columns // 4, 4) >> shifts) & 255
-    word = four[..., 0]
-    for i in (1, 2, 3):
-        word = word | (four[..., i] << 8 * i)
-    return word.contiguous(), top.squeeze(-1) * (1 / largest)
-
-
-def _in_bytes_at_once(
-    x: Tensor, digits: int, run: int, block: int, scaled: int = SCALED
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same for a grid, with the sums of so many numbers each, or none; of one row at every word of
-    theirs. All of that has one shape, so it is one kernel: a thread looks at the 32 numbers of its word,
-    however often others have done so, since starting a kernel takes longer than that. Neighbouring threads
-    multiply neighbouring blocks, so what they read at the same time lies side by side."""
-    rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
-    largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
-    shape = (rows, digits, columns // SCALED, SCALED // 4)
-    cut = (digits, columns // block, block // SCALED, SCALED // 16, 4)
-
-    def stored(x: Tensor) -> Tensor:
-        """By vectors of four words, of all blocks the first ones first."""
-        if block == SCALED:
-            return x.contiguous()
-        return x.reshape(cut).permute(0, 2, 3, 1, 4).contiguous().permute(0, 3, 1, 2, 4).reshape(shape)
-
-    wide = x.reshape(rows, 1, columns // SCALED, SCALED // 4, 4)
-    four = [wide[..., i] for i in range(4)]
-    if rows == 1:
-        a, b, c, d = (t.abs() for t in four)
-        top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
-        ratio = largest / top
-        scales = stored((top * (1 / largest)).expand(*shape))[:, 0, :, 0]
-    else:  # too much to look at anew for every word: threads share 32 numbers
-        found = x.reshape(rows, columns // SCALED, SCALED).abs().max(-1).maximum(_LEAST)
-        scales = _by_column(found * (1 / largest))
-        if scaled > SCALED:  # the largest of several, beside every word of theirs
-            top = _largest(scales, scaled // SCALED).reshape(rows, 1, columns // SCALED, 1)
-            scales = _by_column(top.expand(*shape))[:, 0, :: scaled // SCALED, 0]
-        else:
-            top = scales.reshape(rows, 1, columns // SCALED, 1)
-        ratio = 1 / top
-    shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
-    bytes_ = [((((t * ratio).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
-    word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
-    words = (stored(word) if rows == 1 else _by_column(word)).reshape(rows, digits, -1)
-    if not run:
-        return words, scales, None
-    if rows > 1:
-        return words, scales, _by_column(x.reshape(rows, columns // run, run).sum(-1))
-    parts = (columns // SCALED, SCALED // run, run // 4)
-    total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *parts).sum(-1, keepdim=True)
-    sums = stored(total.expand(rows, digits, *parts).reshape(*shape))
-    return words, scales, sums[:, 0].reshape(rows, -1)
-
-
-def _largest(x: Tensor, count: int) -> Tensor:
-    """Of so many neighbours, for each of them; no reduction, so it is computed where it is needed."""
-    rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
-    cut = x.reshape(rows, columns // count, count)
-    found = cut[..., :1]
-    for i in range(1, count):
-        found = found.maximum(cut[..., i : i + 1])
-    return found.expand(*cut.shape).reshape(rows, columns)
-
-
-def _by_column(x: Tensor) -> Tensor:
-    """Numbers (rows, columns), or (rows, …, columns, words), in memory where what rows have in a column lies
-    side by side: it is multiplied at the same time."""
-    if len(x.shape) == 2:
-        return x.T.contiguous().T
-    return x.permute(2, 1, 0, 3).contiguous().permute(2, 1, 0, 3)
 
 
 def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:

@@ -33,6 +33,12 @@ class Linear:
         found = self.weight.product(x)
         return found if self.bias is None else found + self.bias
 
+    def of(self, x: Tensor) -> Tensor:
+        """The same of what is only multiplied: kept, unless a grid makes bytes of a few rows, where each
+        number is computed once as well."""
+        few = isinstance(self.weight, Packed) and concrete(x.shape[0]) <= FEW_ROWS
+        return self(x if few and machine_of(x.device).block_threads else x.contiguous())
+
 
 def joined(linears: list[Linear]) -> list[Linear]:
     """Linear maps of the same numbers as one where a grid would start a kernel for each; else as they are."""
@@ -197,10 +203,10 @@ class Gated:
         up = self.up(x)
         if self.joined:
             gate, up = up.contiguous().split([self.config.hidden] * 2, dim=1)
-            return self.down((activation(act, gate) * up).contiguous())
+            return self.down.of(activation(act, gate) * up)
         if self.gate is None:
-            return self.down(activation(act, up).contiguous())
-        return self.down((activation(act, self.gate(x)) * up).contiguous())
+            return self.down.of(activation(act, up))
+        return self.down.of(activation(act, self.gate(x)) * up)
 
 
 @final

@@ -15,9 +15,10 @@ import numpy as np
 from morok import dtype as dt
 from morok.dtype import DType
 from morok.errors import FormatError, UnsupportedModel
+from morok.llm.as_bytes import EXACT
 from morok.llm.config import Config
 from morok.llm.groups import SUFFIXES, Grouped, matrix_of
-from morok.llm.matrix import EXACT, Matrix, Plain, Stack, pack, pack_stack, stacked
+from morok.llm.matrix import Matrix, Plain, Stack, pack, pack_stack, stacked
 from morok.nn.gguf import Entry
 from morok.nn.safetensors import load_safetensors
 from morok.tensor.sizes import concrete

@@ -60,7 +60,12 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
 
 def _is_memory(node: UOp) -> bool:
     """Whether a value is memory, shown otherwise or widened: a unit's tiles are filled from there."""
-    while node.op.is_movement or (node.op is Ops.CAST and node.src[0].dtype.itemsize < node.dtype.itemsize):
+
+    def is_shown(n: UOp) -> bool:
+        widened = n.op is Ops.CAST and n.src[0].dtype.itemsize < n.dtype.itemsize
+        return n.op.is_movement or n.op is Ops.BITCAST or widened
+
+    while is_shown(node):
         node = node.src[0]
     return node.op in STORED
 

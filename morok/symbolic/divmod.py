@@ -198,6 +198,17 @@ def recombine_rules(x: Index, y: Index, a: IndexConst, b: IndexConst, c: IndexCo
         Mul((x // c) % d, a) + Mul(x % c, b) >> (x % (c * d)) * b,
         when(c > 0, d > 0, a.eq(c * b)),
     )
+    # (y + ((x // c) % d)*(c*b)) + (x % c)*b = y + (x % (c*d))*b, in either order
+    yield (
+        "mod-in-sum",
+        Add(Add(y, Mul((x // c) % d, a)), Mul(x % c, b)) >> y + (x % (c * d)) * b,
+        when(c > 0, d > 0, a.eq(c * b)),
+    )
+    yield (
+        "mod-in-sum-2",
+        Add(Add(y, Mul(x % c, b)), Mul((x // c) % d, a)) >> y + (x % (c * d)) * b,
+        when(c > 0, d > 0, a.eq(c * b)),
+    )
     # ((x // (c*d))*d + (x // c) % d = x // c
     yield "quotients", Add[Mul(x // a, d), (x // c) % d] >> x // c, when(c > 0, d > 0, a.eq(c * d))
     # x - (x // c)*c = x % c

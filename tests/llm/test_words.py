@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from morok import Tensor
-from morok.llm.matrix import EXACT, Q8, in_bytes, pack
+from morok.llm.as_bytes import EXACT, Q8, in_bytes
+from morok.llm.matrix import pack
 from morok.llm.words import LANES, WORD_FORMATS
 from morok.nn.blocks import FORMATS, BlockFormat
 

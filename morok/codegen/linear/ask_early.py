@@ -2,7 +2,8 @@
 
 Threads that share a sum meet at a barrier, and those who stay read what the sum is joined with: a residual,
 the weights of a norm. That comes from far away, and nothing of it waits for the sum. So it is read before the
-barrier, by those who stay, and arrives while they wait for the others and add up.
+barrier, by those who stay, and arrives while they wait for the others and add up. Where all stay it is a
+vector or so of each.
 
 Where little comes before the barrier its lines are asked for at the very beginning as well: a hint changes
 nothing, so a kernel gives it before it waits for the one before (`render/cuda.py`).
@@ -17,6 +18,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 
 AHEAD = 256  # bytes of a thread's registers that wait for what it has asked for
+AHEAD_OF_ALL = 32  # the same where no thread leaves
 SHORT = 128  # instructions before a barrier that such registers may be kept for
 
 _PLACE = frozenset((Ops.INDEX, Ops.CONST, Ops.VCONST, Ops.VECTORIZE))
@@ -26,12 +28,13 @@ _CLOSES = frozenset((Ops.END, Ops.ENDIF))
 
 
 def ask_early(
-    before: list[UOp], first: list[UOp], gate: UOp, inside: list[UOp]
+    before: list[UOp], first: list[UOp], gate: UOp | None, inside: list[UOp]
 ) -> tuple[list[UOp], list[UOp]]:
-    """Instructions before a barrier, with what makes the condition `gate` of all `inside` behind it; and
-    these, without the reads that now come before."""
+    """Instructions before a barrier, with what makes the condition `gate` of all `inside` behind it (None:
+    there is none); and these, without the reads that now come before."""
     known = {*before, *first}
-    reads = {n: _under(n, gate) for n in _early(before, known, inside)}
+    room = AHEAD_OF_ALL if gate is None else AHEAD
+    reads = {n: n if gate is None else _under(n, gate) for n in _early(before, known, inside, room)}
     if not reads:
         return [*before, *first], inside
     asked = [*first, *(n for n in toposort(*reads.values()) if n not in known)]
@@ -40,16 +43,16 @@ def ask_early(
     return _with_hints([*before[:start], *asked, *before[start:]], hints), _without(reads, asked, inside)
 
 
-def _early(before: list[UOp], known: Collection[UOp], inside: list[UOp]) -> list[UOp]:
-    """The reads that nothing behind the barrier is needed for, as many as registers hold: sums of units leave
-    no room for any."""
+def _early(before: list[UOp], known: Collection[UOp], inside: list[UOp], room: int) -> list[UOp]:
+    """The reads that nothing behind the barrier is needed for, as many as there is room for: sums of units
+    leave no room for any."""
     if any(n.op is Ops.WMMA for n in before):
         return []
     others = (n for n in (*before, *inside) if n.op is not Ops.INDEX)
     used = (s for n in others for s in n.src if s.op is Ops.INDEX and (n.op is not Ops.LOAD or n in known))
     touched = {_memory(s) for s in used}  # or written in any way
     found: list[UOp] = []
-    room, depth = AHEAD, 0
+    depth = 0
     for n in inside:
         depth += (n.op in _OPENS) - (n.op in _CLOSES)
         if depth or n.op is not Ops.LOAD or n.dtype.itemsize > room:
@@ -110,10 +113,10 @@ def _hints(reads: Collection[UOp]) -> list[UOp]:
     """For the first of all reads whose places differ by a constant: they are few, and mostly of one line."""
     found: dict[tuple[UOp, UOp], UOp] = {}
     for n in reads:
-        memory, place, gate = n.src[0].src
+        memory, place, *gate = n.src[0].src
         if place.op is Ops.ADD and place.src[1].op is Ops.CONST:
             place = place.src[0]
-        plain = make(Ops.INDEX, n.src[0].dtype, (memory, place, gate))
+        plain = make(Ops.INDEX, n.src[0].dtype, (memory, place, *gate))
         if all(m.op in _KNOWN or m.op.is_alu for m in toposort(plain)):
             found.setdefault((memory, place), make(Ops.PREFETCH, void, (plain,)))
     return list(found.values())

@@ -30,8 +30,12 @@ def leave_early(instructions: list[UOp]) -> list[UOp]:
     if at is None or _depth(instructions[:at]):
         return instructions
     rest = instructions[at + 1 :]
-    if any(n.op not in _ALONE and not n.op.is_alu for n in rest):
-        return instructions  # something that the threads of a warp or a block do together
+    together = {n.op for n in rest if n.op not in _ALONE and not n.op.is_alu}
+    if together - {Ops.SHUFFLE}:
+        return instructions
+    if together:  # threads tell one another: all of them stay
+        ahead, inside = ask_early(instructions[:at], [], None, rest)
+        return [*ahead, instructions[at], *inside]
     gates = _gates(rest)
     common = [c for c in conjuncts(gates[0]) if all(c in conjuncts(g) for g in gates)] if gates else []
     common = [c for c in common if all(n.op in _KNOWN or n.op.is_alu for n in toposort(c))]

@@ -34,6 +34,7 @@ from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_attention import attention
 from morok.optimize.heuristics.gpu_columns import share_columns
+from morok.optimize.heuristics.gpu_lanes import share_vectors
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
@@ -61,6 +62,7 @@ def choose_gpu(ast: UOp, machine: Machine) -> UOp:
         or attention(builder)
         or matrix_product(builder)
         or lane_rows_of_blocks(builder)
+        or share_vectors(builder)
         or windows(builder)
         or weights_in_registers(builder)
     ):
