@@ -21,7 +21,7 @@ from morok.ir.call import attributes, call
 from morok.ir.infer import Shape
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
-from morok.ir.provenance import here_origin
+from morok.ir.provenance import here_origin, settle
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import from_data
 from morok.tensor.elementwise.conversion import cast
@@ -129,7 +129,8 @@ def _named_sums(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:
         if graph is None:
             return _summed(x, axis, places, weights, kind)
         _sums[key] = graph
-    return instantiate(graph, inputs, here_origin())
+    origin = here_origin()
+    return instantiate(graph, inputs, settle(origin) if isinstance(origin, tuple) else origin)
 
 
 def _summed(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:
