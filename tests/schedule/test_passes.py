@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import replace
-
 import pytest
 
 from morok import knobs
@@ -15,7 +12,6 @@ from morok.ir.infer import ranges, shape
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.text import expr
-from morok.machine.files import load
 from morok.rewrite.engine import rewrite
 from morok.rewrite.loops import share_loops
 from morok.rewrite.stage import describe
@@ -217,20 +213,6 @@ def test_many_rows_are_shared_by_threads() -> None:
     product = alu(Ops.MUL, movement.expand(rows, (2048, 64, 64)), movement.expand(columns, (2048, 64, 64)))
     alone = sink(reduced(product, 0))
     assert split_reductions(alone) is alone, "a matrix product is tiled"
-
-
-def test_short_parts_of_a_matrix_row_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row times a matrix as it lies: eight threads with 290 columns each would fetch each other's. Two
-    have a page of each row, and a small matrix is not worth a second kernel."""
-    module = importlib.import_module("morok.schedule.graph.split_reductions")
-    for cores, steps, columns, pieces in ((8, 1248, 2320, 8), (2, 1248, 2320, 1), (8, 512, 512, 1)):
-        known = replace(load("avx512-amx"), cores=cores)
-        monkeypatch.setattr(module, "machine_of", lambda device, known=known: known)
-        row = movement.expand(movement.reshape(param(0, steps), (1, steps)), (columns, steps))
-        matrix = movement.permute(param(1, steps, columns), (1, 0))
-        alone = sink(reduced(alu(Ops.MUL, row, matrix), 1))
-        kept = [shape(n) for n in toposort(split_reductions(alone)) if n.op is Ops.CONTIGUOUS]
-        assert kept == ([(pieces, columns, 1)] if pieces > 1 else [])
 
 
 def test_the_outer_one_of_several_axes_names_the_pieces() -> None:
