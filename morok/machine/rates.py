@@ -118,6 +118,7 @@ class Splits:
 
     reduce: LongReduce | None = None  # a long reduction to few outputs
     tall: TallReduce | None = None  # a reduction across rows
+    stretch: int = 0  # bytes of a matrix' row: threads whose parts are shorter share its rows instead
     by_time: bool = False  # what the time of a grid, or of all cores, says to cut: products, column sums
     scan: LongScan | None = None  # a running reduction of few long rows
     scan_runs: bool = False  # running reductions are done in short runs, by thousands of threads

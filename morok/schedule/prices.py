@@ -26,6 +26,7 @@ UNTILED = 2.0  # times that a product takes without its tile: pools over convolu
 MIN_ROWS = 16  # that keep any machine at work
 BUSY = 0.7  # of a processor's cores, on average, that rows must keep so
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
+WRITTEN_OUT = 16  # steps of a sum that has no loop
 
 
 def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
@@ -227,3 +228,11 @@ def too_few_rows(rows: float, machine: Machine) -> bool:
 def _waits(work: float, here: float, alone: float, machine: Machine) -> bool:
     """Whether a processor's threads are worth another kernel, with what waking them costs."""
     return machine.threads and work / here - work / alone > WAKING * machine.rates.launch
+
+
+def are_short(a: GraphContraction | None, b: GraphContraction | None, costs: Costs) -> bool:
+    """Whether a processor writes out all steps of two products: they have no panels, and may share what they
+    read. So words of a block are decoded once for the sums of all parts and digits."""
+    if costs.machine.has_grid or a is None or b is None:
+        return False
+    return max(a.steps, b.steps) <= WRITTEN_OUT

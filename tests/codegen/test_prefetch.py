@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 
+import pytest
+
 from morok.codegen.linear.prefetch import LARGE, UNDER_WAY, step
 from morok.codegen.pipeline import lower
 from morok.device.cpu.llvm import host
+from morok.dtype import AddrSpace
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
+from morok.machine.files import load
 from morok.machine.machine import Machine
+from morok.optimize.heuristics.apply import optimize
 from tests.codegen.kernels import REDUCE, UPCAST, add, buffers, check, noise, read, split, write, zeros
+from tests.optimize.kernels import kernel_of
+from tests.schedule import graphs as g
 
 FAR = LARGE // 4  # numbers of an array that is in no near cache
 HINTS = Machine("hints", vector_bytes=16, prefetch_bytes=256)
@@ -93,3 +100,15 @@ def test_steps() -> None:
 def test_hints_beyond_the_end_do_no_harm() -> None:
     target = replace(cpu_machine(host()), prefetch_bytes=1 << 30)
     check(split(add(FAR), 0, 32, UPCAST), [zeros(FAR), noise(FAR, 1), noise(FAR, 2)], target=target)
+
+
+@pytest.mark.parametrize(("steps", "hinted"), [(1024, True), (64, False)])
+def test_panels_that_leave_the_first_cache_are_asked_for(steps: int, hinted: bool) -> None:
+    """A tile reads a line of its panel and 2 KB further on; of a panel that stays in the cache nothing."""
+    known = replace(load("avx512-amx"), cores=1, prefetch_bytes=0)
+    kernel = kernel_of(g.matmul(g.tensor(192, steps), g.tensor(steps, 192)))
+    found = [n for n in lower(optimize(kernel, known), known).src if n.op is Ops.PREFETCH]
+    assert bool(found) is hinted
+    assert all(n.src[0].src[0].dtype.space is AddrSpace.LOCAL for n in found)  # type: ignore[attr-defined]
+    plain = replace(known, panel_ahead=0)
+    assert not [n for n in lower(optimize(kernel, plain), plain).src if n.op is Ops.PREFETCH]

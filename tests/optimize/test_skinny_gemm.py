@@ -82,6 +82,14 @@ def test_threads_take_matrices_rather_than_columns(batches: int, rows: int, step
     assert kinds(ast)[AxisKind.THREAD] == [batches]
 
 
+@pytest.mark.parametrize("streams", [4, 8])
+def test_a_single_row_reads_as_many_rows_side_by_side_as_the_machine_says(streams: int) -> None:
+    ast = kernel_of(g.matmul(g.tensor(1, 1032), g.tensor(1032, 1024)))
+    cut = optimize(ast, replace(NEON, streams=streams))
+    assert ("SPLIT_K", streams) in [(opt.name, opt.amount) for opt in applied(cut)]
+    same(native(cut), interpret(ast))
+
+
 def test_columns_are_cut_where_matrices_leave_threads_idle() -> None:
     """Three wide matrices for two threads: six halves."""
     ast = optimize(kernel_of(g.matmul(g.tensor(3, 1, 1024), g.tensor(3, 1024, 1024))), NEON)

@@ -124,6 +124,20 @@ def test_two_products_in_a_row_are_two_kernels() -> None:
     assert all(any(n.op is Ops.REDUCE for n in toposort(item.ast)) for item in plan.items)
 
 
+def test_two_short_products_share_what_they_read() -> None:
+    """All 16 steps of either are written out on a processor: there is no panel that another could spoil."""
+    left = [g.tensor(64, 16) for _ in range(2)]
+    shared = g.exp(weight(16, 48))
+    plan = g.check(g.add(g.matmul(left[0], shared), g.matmul(left[1], shared)), tolerance=1e-3)
+    assert len([item for item in plan.items if any(n.op is Ops.REDUCE for n in toposort(item.ast))]) == 1
+
+
+def test_a_long_product_shares_no_kernel_with_a_short_one() -> None:
+    x = g.matmul(g.tensor(128, 256), weight(256, 128))
+    plan = g.check(g.add(x, g.matmul(g.tensor(128, 16), weight(16, 128))), tolerance=1e-2)
+    assert len(plan.items) == 2
+
+
 def test_a_long_row_is_not_waited_for() -> None:
     x = g.tensor(1, 2_000_000)
     assert len(schedule([g.div(x, g.total(x))]).items) == 2

@@ -3,6 +3,9 @@
 A processor notices by itself that memory is read in order, but with several arrays at a time it asks for too
 little too late. One hint per cache line and array, some lines ahead, fills the gaps. A hint may point beyond
 the end of an array: nothing is read there, and nothing can go wrong.
+
+A panel that was packed into local memory and is longer than the first cache comes from the second one for
+every tile of rows. Where the machine says that this takes longer than it hides, its lines are asked for, too.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from morok.machine.machine import Machine
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
 UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
+STAYS = 3 / 4  # of the first cache: a panel that is no longer than that is still there for the next tile
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
 def prefetch(root: UOp, ctx: Any) -> UOp:
     """LINEAR with a PREFETCH for each line that an innermost loop will read soon."""
     machine: Machine = ctx.machine
-    if not machine.prefetch_bytes:
+    if not machine.prefetch_bytes and not machine.panel_ahead:
         return root
     out: list[UOp] = []
     loops: list[UOp] = []  # around what comes next
@@ -38,8 +42,8 @@ def prefetch(root: UOp, ctx: Any) -> UOp:
             if start >= 0:
                 hints = [
                     hint
-                    for stream in _streams(loops, out[start:-1], machine.line_bytes)
-                    for hint in _hints(*stream, machine)
+                    for place, nbytes, ahead in _streams(loops, out[start:-1], machine)
+                    for hint in _hints(place, nbytes, ahead, machine.line_bytes)
                 ]
                 out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
             loops.remove(node.src[1])
@@ -47,13 +51,14 @@ def prefetch(root: UOp, ctx: Any) -> UOp:
     return root if len(out) == len(root.src) else make(Ops.LINEAR, void, tuple(out))
 
 
-def _streams(loops: list[UOp], body: list[UOp], line_bytes: int) -> list[tuple[UOp, int]]:
-    """Reads of large arrays that the innermost loop walks through, and bytes per iteration. Those of an array
-    are one stream without gaps, of which the first is named, or each is one of several that leave none."""
-    loop = loops[-1]
+def _streams(loops: list[UOp], body: list[UOp], machine: Machine) -> list[tuple[UOp, int, int]]:
+    """Reads of large arrays that the innermost loop walks through, bytes per iteration, and how far ahead
+    they are asked for. Those of an array are one stream without gaps, of which the first is named, or each is
+    one of several that leave none."""
+    loop, line_bytes = loops[-1], machine.line_bytes
     reads: dict[UOp, list[UOp]] = {}
     for n in body:
-        if n.op is Ops.LOAD and n.dtype.lanes > 1 and _is_far(n.src[0]):
+        if n.op is Ops.LOAD and n.dtype.lanes > 1 and _ahead(n.src[0], machine):
             reads.setdefault(n.src[0].src[0], []).append(n)
     found = []
     for loads in reads.values():
@@ -66,8 +71,11 @@ def _streams(loops: list[UOp], body: list[UOp], line_bytes: int) -> list[tuple[U
             place, nbytes = run[0].src[0], sum(n.dtype.itemsize for n in run)
             if step(place.src[1], loop) != sum(n.dtype.lanes for n in run):
                 continue
-            if nbytes % line_bytes == 0 and not _is_short(place.src[1], nbytes * (vmax(loop) + 1)):
-                found.append((place, nbytes))
+            walk = nbytes * (vmax(loop) + 1)
+            if nbytes % line_bytes or _is_short(place.src[1], walk):
+                continue
+            if _space(place) is AddrSpace.GLOBAL or walk > machine.l1_bytes * STAYS:
+                found.append((place, nbytes, _ahead(place, machine)))
     return found
 
 
@@ -112,13 +120,23 @@ def _is_short(place: UOp, nbytes: float) -> bool:
     return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
 
 
-def _is_far(address: UOp) -> bool:
-    if address.op is not Ops.INDEX or len(address.src) != 2:
-        return False
+def _space(address: UOp) -> AddrSpace | None:
     dtype = address.src[0].dtype
-    if not isinstance(dtype, PtrDType) or dtype.space is not AddrSpace.GLOBAL:
-        return False
-    return address.src[0].op is Ops.DEFINE_GLOBAL and dtype.size * dtype.elem.itemsize >= LARGE
+    return dtype.space if isinstance(dtype, PtrDType) else None
+
+
+def _ahead(address: UOp, machine: Machine) -> int:
+    """How far ahead what lies there is asked for; 0: not at all."""
+    if address.op is not Ops.INDEX or len(address.src) != 2:
+        return 0
+    memory = address.src[0]
+    dtype = memory.dtype
+    if not isinstance(dtype, PtrDType):
+        return 0
+    if dtype.space is AddrSpace.LOCAL:
+        return machine.panel_ahead
+    far = memory.op is Ops.DEFINE_GLOBAL and dtype.size * dtype.elem.itemsize >= LARGE
+    return machine.prefetch_bytes if far else 0
 
 
 def step(place: UOp, loop: UOp) -> int | None:
@@ -138,15 +156,15 @@ def step(place: UOp, loop: UOp) -> int | None:
     return None
 
 
-def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
+def _hints(first: UOp, nbytes: int, ahead: int, line_bytes: int) -> list[UOp]:
     """The places, their addresses and the hints for all lines that an iteration reads."""
     where = first.src[1]
     dtype = first.dtype
     assert isinstance(dtype, PtrDType)
     each = dtype.elem.scalar.itemsize
     found = []
-    for line in range(0, nbytes, machine.line_bytes):
-        ahead = alu(Ops.ADD, where, const(where.dtype, (machine.prefetch_bytes + line) // each))
-        address = make(Ops.INDEX, dtype, (first.src[0], ahead))
-        found += [ahead, address, make(Ops.PREFETCH, void, (address,))]
+    for line in range(0, nbytes, line_bytes):
+        soon = alu(Ops.ADD, where, const(where.dtype, (ahead + line) // each))
+        address = make(Ops.INDEX, dtype, (first.src[0], soon))
+        found += [soon, address, make(Ops.PREFETCH, void, (address,))]
     return found

@@ -22,7 +22,7 @@ from morok.optimize.loops import divides, size
 
 FEW_ROWS = 128  # rows on the left; more of them pay for packing whole panels
 FEW_GEMV_ROWS = 32  # the same where both operands lie along the steps
-STREAMS = 4  # rows of the matrix that are read side by side
+STREAMS = 4  # rows of the matrix for each of several on the left; a single one takes as many as the machine
 ROWS_PACKED = 64  # of the matrix, in a block that is packed; twice as many for more than a few tiles
 VECTORS = (3, 2, 4, 1)  # across a tile, the best first
 TALL = 8  # rows of a tile
@@ -73,7 +73,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     both = [a for a in left if k in ranges(a.node) and row in ranges(a.node)]
     if scaled and (len(both) != 1 or rows is None or rows >= TALL):
         return False
-    at_once = STREAMS if row is None else 2 * STREAMS
+    at_once = machine.streams if row is None else 2 * STREAMS
     if packs:
         at_once = ROWS_PACKED if (rows or 1) < 4 * TALL else 2 * ROWS_PACKED
     if rows is None or columns is None or steps < 4 * at_once:
@@ -283,7 +283,7 @@ def _cut_block(
         cut = builder.do("UPCAST", axis, amount)
         axes.append(([axis] if axis in builder.loops.by_number else [], number if cut else axis))
     if not packed:
-        builder.do("UNROLL", k, STREAMS)
+        builder.do("UNROLL", k, builder.machine.streams if len(fill) == 1 else STREAMS)
         return
     for read, (around, lane_axis) in zip(packed, axes, strict=True):
         first = builder.loops.next_number()

@@ -59,6 +59,7 @@ from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output
 from morok.schedule.kernel.probe import collapsible
 from morok.schedule.prices import (
     again_reason,
+    are_short,
     beside_reason,
     idle_reason,
     loses_its_tile,
@@ -442,8 +443,7 @@ class Chooser:
         return known_contraction(self.products, node)
 
     def untiled_reason(self, node: UOp, depth: int) -> str | None:
-        """Why a product, with what is made of each of its numbers, should not be computed inside of a
-        reduction, or in a kernel that has outputs without it."""
+        """Why a product should be in no other reduction, and in no kernel that has outputs without it."""
         found = self.product_in(node)
         count = self.costs.count[node]
         if found is None or not loses_its_tile(found, self.contraction(found), count, self.costs):
@@ -496,5 +496,7 @@ class Chooser:
             window = math.prod(points(level.loops) for level in use.nest[:depth])
             if window > SMALL_WINDOW:
                 return "a matrix product inside another reduction could not be tiled"
-        two = kernel.heavy is not None and kernel.heavy is not node
-        return "one kernel would hold two matrix products" if two else None
+        heavy = kernel.heavy
+        if heavy is None or heavy is node or are_short(self.contraction(heavy), product, self.costs):
+            return None
+        return "one kernel would hold two matrix products"

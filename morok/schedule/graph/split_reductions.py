@@ -35,6 +35,7 @@ EXACT = 1.0  # as many as were asked for, where a rest costs nothing
 TILES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 18, 24, 40)  # of a product of few outputs
 WORTH = 0.8  # of its time that a split must leave at most, on cores
 MANY_WAKES = 2  # and so many times what threads take to wake up less: estimates of short ones say little
+OVERFETCHED = 0.5  # of the time of a matrix whose rows threads share in short parts
 ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
 
 
@@ -126,8 +127,10 @@ def _for_cores(node: UOp, machine: Machine) -> int:
     What they have summed goes through memory, and is added up in a kernel of its own.
     """
     found = contraction_at(node)
-    if found is None or machine.cores < 2 or min(found.rows, found.columns) == 1:
+    if found is None or machine.cores < 2:
         return 1
+    if min(found.rows, found.columns) == 1:
+        return _for_single_row(node, found, machine)
     nbytes = found.output.itemsize
     if panels_of(found.columns, nbytes, machine) * found.batch > machine.cores:
         return 1  # who shares them reads all of it once
@@ -146,6 +149,22 @@ def _for_cores(node: UOp, machine: Machine) -> int:
         if total < cycles:
             best, cycles = pieces, total
     return best
+
+
+def _for_single_row(node: UOp, found: GraphContraction, machine: Machine) -> int:
+    """The same for one row times a matrix as it lies, whose columns threads would share otherwise.
+
+    Where a thread's part of a row is short, what the processor fetches ahead of it is somebody else's: twice
+    as much goes through the caches, and each part no longer stays in its core's own.
+    """
+    nbytes, rates, axis = found.inputs.itemsize, machine.rates, memory_axis(node.src[0])
+    stretch = max(found.rows, found.columns) * nbytes / machine.cores
+    if found.batch > 1 or axis is None or axis in node.arg[1] or stretch >= machine.splits.stretch:
+        return 1
+    if found.steps < machine.cores * FEWEST_STEPS or not all(is_whole(factor) for factor in found.factors):
+        return 1
+    saved = OVERFETCHED * found.work * nbytes / machine.cores * rates.memory_byte
+    return machine.cores if saved > MANY_WAKES * rates.wake else 1
 
 
 def _clocks(node: UOp, found: GraphContraction | None, pieces: int, machine: Machine) -> float | None:

@@ -12,11 +12,10 @@ from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.arrays.index import take
 from morok.tensor.arrays.selection import repeat_interleave
-from morok.tensor.creation.constructors import from_data
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
-from morok.tensor.images.taps import trimmed, weighted
+from morok.tensor.images.taps import kept_array, trimmed, weighted
 from morok.tensor.linalg.windows import factors_of, whole_numbers
 
 _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5  # the steepness of the cubic curve; PyTorch has two
@@ -169,7 +168,7 @@ def window_averages(x: T, axis: int, old: int, new: int) -> T:
     sums = weighted(x, axis, *trimmed(np.minimum(places, old - 1), inside))
     shape = [1] * sums.ndim
     shape[axis] = new
-    return sums / cast(from_data(sums, counts.reshape(shape)), sums.dtype)
+    return sums / cast(kept_array(sums, counts.reshape(shape)), sums.dtype)
 
 
 @rounded_once

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from morok import dtype as dt
+from morok.caches import Cache
 from morok.dtype.records import record
 from morok.ir import movement as move
+from morok.ir.cached_graph import CachedGraph, capture, instantiate, placeholder
 from morok.ir.call import attributes, call
 from morok.ir.infer import Shape
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.ir.provenance import here_origin, settle
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import from_data
 from morok.tensor.elementwise.conversion import cast
@@ -41,24 +44,47 @@ class Taps:
 
 _EQUAL, _MASKED = "equal", "masked"
 
+# Tables and what is made of them alone: whoever resizes one picture after the other makes them once.
+_tables_of: Cache[tuple[Any, ...], tuple[tuple[UOp, UOp, UOp, UOp], tuple[str, str]]] = Cache(
+    "taps.tables", 64
+)
+_sums: Cache[tuple[Any, ...], CachedGraph] = Cache("taps.sums", 256)
+_arrays_of: Cache[tuple[Any, ...], UOp] = Cache("taps.arrays", 64)
+
 
 def weighted(t: T, axis: int, places: Any, weights: Any) -> T:
     """The sums above. `places` and `weights` have the shape (new, k)."""
     x = floating(t)
     size = x.shape[axis]
     assert isinstance(size, int)
-    rows, k = np.nonzero(weights)
-    at, by = np.asarray(places)[rows, k], np.asarray(weights)[rows, k]
-    there, back = taps_of(rows, at, by, len(places)), taps_of(at, rows, by, size)
-    tables = (*_tables(x, there), *_tables(x, back))
-    return x._new(_called(x.uop, axis, tables, (there.kind, back.kind)))
+    places, weights = np.ascontiguousarray(places), np.ascontiguousarray(weights)
+    key = (size, x.dtype, x.device, places.shape, places.dtype, places.tobytes(), weights.tobytes())
+    found = _tables_of.get(key)
+    if found is None:
+        rows, k = np.nonzero(weights)
+        at, by = places[rows, k], weights[rows, k]
+        there, back = taps_of(rows, at, by, len(places)), taps_of(at, rows, by, size)
+        found = (*_tables(x, there), *_tables(x, back)), (there.kind, back.kind)
+        _tables_of[key] = found
+    return x._new(_called(x.uop, axis, *found))
+
+
+def kept_array(x: T, array: Any) -> T:
+    """A small array on the device of x, that nobody will change: the same one whenever it is asked for."""
+    key = (x.device, array.shape, array.dtype, array.tobytes())
+    found = _arrays_of.get(key)
+    if found is None:
+        found = _arrays_of[key] = from_data(x, array).uop
+    return x._new(found)
 
 
 def _called(x: UOp, axis: int, tables: tuple[UOp, UOp, UOp, UOp], kinds: tuple[str, str]) -> UOp:
     """The sums under their name. If they are kept, they lie in the order in which x lies."""
     if x.op is Ops.PERMUTE:
         return move.permute(_called(x.src[0], x.arg[axis], tables, kinds), x.arg)
-    return call("taps", _summed(x, axis, tables[0], tables[1], kinds[0]), x, *tables, axis=axis, kinds=kinds)
+    return call(
+        "taps", _named_sums(x, axis, tables[0], tables[1], kinds[0]), x, *tables, axis=axis, kinds=kinds
+    )
 
 
 def taps_of(rows: Any, columns: Any, weights: Any, count: int) -> Taps:
@@ -88,6 +114,23 @@ def taps_of(rows: Any, columns: Any, weights: Any, count: int) -> Taps:
 def _tables(x: T, taps: Taps) -> tuple[UOp, UOp]:
     weights = taps.weights if x.dtype is dt.float64 else taps.weights.astype(np.float32)
     return from_data(x, taps.places).uop, cast(from_data(x, weights), x.dtype).uop
+
+
+def _named_sums(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:
+    """The sums. How they are made depends on shapes alone, so it is found out once for them."""
+    inputs = [x, places, weights]
+    key = axis, kind, *((n.dtype, require_shape(n)) for n in inputs)
+    if not all(n.__class__ is int for n in require_shape(x)):
+        return _summed(x, axis, places, weights, kind)
+    graph = _sums.get(key)
+    if graph is None:
+        holes = [placeholder(n, t.dtype, require_shape(t)) for n, t in enumerate(inputs)]
+        graph = capture(_summed(holes[0], axis, holes[1], holes[2], kind), holes)
+        if graph is None:
+            return _summed(x, axis, places, weights, kind)
+        _sums[key] = graph
+    origin = here_origin()
+    return instantiate(graph, inputs, settle(origin) if isinstance(origin, tuple) else origin)
 
 
 def _summed(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import call, is_
+from operator import call, is_, itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -46,6 +46,60 @@ class Guard:
 
 
 @final
+class _Watched:
+    """All guards, in the form in which they are looked at at every call: entries of one dictionary together,
+    and of those that were not there only that nothing has come."""
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.count = len(guards)
+        spaces: dict[int, tuple[Any, list[Guard]]] = {}
+        self.others: list[Guard] = []
+        for guard in guards:
+            space = _space_of(guard.get)
+            if space is None:
+                self.others.append(guard)
+            else:
+                spaces.setdefault(id(space), (space, []))[1].append(guard)
+        self.getters, self.values = [g.get for g in self.others], [g.value for g in self.others]
+        self.spaces: list[tuple[Any, Callable[[Any], Any], list[Any], frozenset[Any], list[Guard]]] = []
+        for space, members in spaces.values():
+            there = [g for g in members if g.value is not _MISSING]
+            there = there if len(there) != 1 else there * 2  # of one key `itemgetter` makes no tuple
+            entries = itemgetter(*map(_key_of, there)) if there else _nothing
+            absent = frozenset(_key_of(g) for g in members if g.value is _MISSING)
+            self.spaces.append((space, entries, [g.value for g in there], absent, members))
+
+    def suspects(self) -> list[Guard]:
+        """Guards whose values may not be what they were: none, or few."""
+        found: list[Guard] = []
+        same = list(map(is_, map(call, self.getters), self.values))
+        if False in same:
+            found += [guard for guard, is_same in zip(self.others, same, strict=True) if not is_same]
+        for space, entries, values, absent, members in self.spaces:
+            try:
+                if not all(map(is_, entries(space), values)) or (absent and not absent.isdisjoint(space)):
+                    found += members
+            except KeyError:
+                found += members
+        return found
+
+
+def _space_of(get: Callable[[], Any]) -> Any:
+    """The dictionary that a getter looks into; None if it does something else."""
+    space = getattr(get.func, "__self__", None) if isinstance(get, partial) else None
+    return space if type(space) in (dict, types.MappingProxyType) else None
+
+
+def _key_of(guard: Guard) -> Any:
+    assert isinstance(guard.get, partial)
+    return guard.get.args[0]
+
+
+def _nothing(space: Any) -> tuple[()]:
+    return ()
+
+
+@final
 class Guards:
     """All that a function may read from outside."""
 
@@ -59,9 +113,7 @@ class Guards:
         self.without_gradient: list[bool] = []  # parameters that had none
         self.shared: list[int] = []
         self._numbers: dict[int, int] = {}
-        self._watched: tuple[list[Getter], list[Any]] | None = (
-            None  # of all guards: what to call, and results
-        )
+        self._watched: _Watched | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -86,17 +138,17 @@ class Guards:
         """The tensors as they are now."""
         return list(map(call, self.getters))
 
+    def suspects(self) -> list[Guard]:
+        """Guards of Python values that may have changed."""
+        if self._watched is None or self._watched.count != len(self.values):
+            self._watched = _Watched(self.values)
+        return self._watched.suspects()
+
     def changed(self, now: Sequence[Any]) -> str | None:
         """None, or what is not as it was when the function was traced; `now` are the tensors."""
-        if self._watched is None or len(self._watched[0]) != len(self.values):
-            self._watched = [watch.get for watch in self.values], [watch.value for watch in self.values]
-        same = list(
-            map(is_, map(call, self._watched[0]), self._watched[1])
-        )  # thousands of them, at every call
-        if False in same:
-            for watch, is_same in zip(self.values, same, strict=True):
-                if not is_same and watch.changed():
-                    return f"{watch.name} was {watch.value!r:.60}"
+        for watch in self.suspects():
+            if watch.changed():
+                return f"{watch.name} was {watch.value!r:.60}"
         if _shared(now) != self.shared:
             return "tensors share memory in another way"
         for name, get, number in self.aliases:
@@ -132,8 +184,17 @@ def _shared(tensors: Sequence[Any]) -> list[int]:
 Getter = Callable[[], Any]
 
 
-def _always(value: Any) -> Getter:
-    return lambda: value
+@final
+class _Always:
+    """A part of something that cannot be changed: there is nothing to guard but what is inside of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
 
 
 def _cell(cell: Any) -> Getter:
@@ -146,7 +207,7 @@ def _cell(cell: Any) -> Getter:
     return get
 
 
-def _entry(space: dict[Any, Any], key: Any) -> Getter:
+def _entry(space: Mapping[Any, Any], key: Any) -> Getter:
     return partial(space.get, key, _MISSING)
 
 
@@ -172,9 +233,9 @@ def _free_variables(function: Any) -> Iterator[tuple[str, Getter]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, _cell(cell)
     if function.__defaults__:
-        yield "defaults", lambda: function.__defaults__
+        yield "defaults", partial(getattr, function, "__defaults__")
     if function.__kwdefaults__:
-        yield "defaults by name", lambda: function.__kwdefaults__
+        yield "defaults by name", partial(getattr, function, "__kwdefaults__")
     space = function.__globals__
     names = _names(code)
     for name in names:
@@ -203,17 +264,20 @@ def _is_ours(value: Any) -> bool:
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
     """The parts of a value that a function may read."""
-    if isinstance(value, (list, tuple)):
-        yield f"len({name})", lambda: len(value)
+    if isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield f"{name}[{i}]", _Always(part)
+    elif isinstance(value, list):
+        yield f"len({name})", partial(len, value)
         for i in range(len(value)):
             yield f"{name}[{i}]", _element(value, i)
     elif isinstance(value, dict):
-        yield f"len({name})", lambda: len(value)
+        yield f"len({name})", partial(len, value)
         for key in value:
             yield f"{name}[{key!r}]", _entry(value, key)
     elif isinstance(value, partial):
         for inner in ("func", "args", "keywords"):
-            yield f"{name}.{inner}", _always(getattr(value, inner))
+            yield f"{name}.{inner}", _Always(getattr(value, inner))
     elif isinstance(value, (types.FunctionType, types.MethodType)):
         for inner, get in _free_variables(value):
             yield f"{name}.{inner}", get
@@ -267,9 +331,10 @@ class _Class:
         for kind in self.kind.__mro__:
             if _is_foreign(kind):
                 continue
-            for name, value in vars(kind).items():
+            space = vars(kind)
+            for name, value in space.items():
                 if not name.startswith("__") or isinstance(value, types.FunctionType):
-                    yield f"{kind.__name__}.{name}", _attribute(kind, name)
+                    yield f"{kind.__name__}.{name}", _entry(space, name)
 
 
 def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()) -> Guards:
@@ -282,7 +347,7 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
     pending = list(_free_variables(function))
     for n, argument in enumerate(arguments):
         if not isinstance(argument, _SIMPLE):
-            pending.append((f"argument {n}", _always(argument)))
+            pending.append((f"argument {n}", _Always(argument)))
     while pending and len(found.values) < _MOST_GUARDS:
         name, get = pending.pop()
         value = get()
@@ -294,7 +359,7 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
                 pending += value.parts()
             continue
         if isinstance(value, property):
-            pending.append((name, _always(value.fget)))
+            pending.append((name, _Always(value.fget)))
             continue
         if isinstance(value, Core):
             if tensors:
@@ -307,7 +372,8 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
         is_layer = module.startswith(_LAYERS) and not isinstance(value, types.FunctionType)
         if module.startswith(("morok.", "numpy")) and not is_layer:
             continue
-        found.values.append(Guard(name, get, value))
+        if not isinstance(get, _Always):
+            found.values.append(Guard(name, get, value))
         if id(value) not in seen and not isinstance(value, _SIMPLE):
             seen.add(id(value))
             pending += _inside(name, value)

@@ -1,4 +1,4 @@
-"""The shortest way of a call: one result, positional tensors, and nothing from outside.
+"""The shortest way of a call: one result, positional tensors, and no tensors from outside.
 
 For tiny functions what surrounds the kernel is all there is, so everything is asked in one function, without
 a lock: taking a set of results from the trace's queue is one step that no other thread can share. Whatever is
@@ -29,8 +29,9 @@ def quick_way(
     around: Sequence[tuple[Callable[[], object], object]],
 ) -> Quick | None:
     """A function of the arguments that gives the result, or None; None where there is no such way."""
-    if not nodes or not trace.single or trace.checks or not trace.guards.is_empty:
+    if not nodes or not trace.single or trace.checks or trace.guards.names:
         return None
+    suspects = trace.guards.suspects if trace.guards.values else None
     kind, take, put_back = trace.output_spec.kind, trace.idle.popleft, trace.idle.append
     (look, was), (look_also, also_was), *others = around
     looks, first, rest = tuple(others), nodes[0], tuple(nodes[1:])
@@ -52,6 +53,8 @@ def quick_way(
             for other, other_was in looks:
                 if other() is not other_was:
                     return None
+            if suspects is not None and suspects():
+                return None
             results = take()
         except (AttributeError, IndexError):  # not a tensor, or other threads have all of the results
             return None

@@ -239,3 +239,38 @@ def test_arithmetic_and_other_variables_are_no_such_call() -> None:
     g = jit(lambda x, n: x[:n] * weight[:n])
     for count in (4, 4, 4, 9, 2):
         np.testing.assert_array_equal(g(x, n.bind(count)).numpy(), numbers(count) * numbers(count, 3))
+
+
+class Settings:
+    """What a function reads: a value that all have, a tuple with a list inside, a dictionary."""
+
+    scale = 2.0
+
+    def __init__(self) -> None:
+        self.parts = (1.0, [3.0])
+        self.named = {"shift": 1.0}
+
+
+@pytest.mark.parametrize("what", ["own", "inside", "entry", "gone", "class", "same"])
+def test_the_shortest_way_sees_what_python_values_have_become(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings()
+    f = jit(lambda x: x * settings.scale * settings.parts[1][0] + settings.named.get("shift", 5.0))
+    x = Tensor(numbers(6)).realize()
+    for _ in range(3):
+        assert f(x)[2].item() == 2 * 2 * 3 + 1
+    assert f._quick is not None
+    if what == "own":
+        settings.scale = 4.0  # hides the one of the class
+    elif what == "inside":
+        settings.parts[1][0] = 6.0
+    elif what == "entry":
+        settings.named["shift"] = 13.0
+    elif what == "gone":
+        del settings.named["shift"]
+    elif what == "class":
+        monkeypatch.setattr(Settings, "scale", 4.0)
+    want = {"own": 25.0, "inside": 25.0, "entry": 25.0, "gone": 17.0, "class": 25.0, "same": 13.0}[what]
+    assert [f(x)[2].item() for _ in range(3)] == [want] * 3
+    assert f.traces == (1 if what == "same" else 2)
