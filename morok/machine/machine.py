@@ -77,6 +77,7 @@ class Machine:
     l2_bytes: int = 512 << 10
     local_bytes: int = 16 << 20  # for copies of tiles, per thread; the shared memory of a block
     prefetch_bytes: int = 0  # so far ahead large arrays are prefetched; 0: the processor knows best
+    prefetch_blocks: bool = False  # what loops read again and again is asked for one block ahead
     packs_in_order: bool = False  # panels are filled side by side, from rows as they lie in memory
     scores_in_cache: bool = False  # a thread keeps some rows' scores there, from one product to the next
     ahead_of_use: int = 16 << 20  # bytes that are packed before they are used; 0: the third cache is too slow

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.dtype import AddrSpace, PtrDType, void
+from morok.codegen.linear.prefetch_blocks import LARGE, is_far, prefetch_blocks, step
+from morok.dtype import PtrDType, void
 from morok.ir.bounds import vmax
-from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
-LARGE = 1 << 20  # bytes of an array that is not in a near cache
 UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
@@ -24,6 +23,8 @@ GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond it
 def prefetch(root: UOp, ctx: Any) -> UOp:
     """LINEAR with a PREFETCH for each line that an innermost loop will read soon."""
     machine: Machine = ctx.machine
+    if machine.prefetch_blocks:
+        root = prefetch_blocks(root, machine)
     if not machine.prefetch_bytes:
         return root
     out: list[UOp] = []
@@ -53,7 +54,7 @@ def _streams(loops: list[UOp], body: list[UOp], line_bytes: int) -> list[tuple[U
     loop = loops[-1]
     reads: dict[UOp, list[UOp]] = {}
     for n in body:
-        if n.op is Ops.LOAD and n.dtype.lanes > 1 and _is_far(n.src[0]):
+        if n.op is Ops.LOAD and n.dtype.lanes > 1 and is_far(n.src[0]):
             reads.setdefault(n.src[0].src[0], []).append(n)
     found = []
     for loads in reads.values():
@@ -112,32 +113,6 @@ def _is_short(place: UOp, nbytes: float) -> bool:
     return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
 
 
-def _is_far(address: UOp) -> bool:
-    if address.op is not Ops.INDEX or len(address.src) != 2:
-        return False
-    dtype = address.src[0].dtype
-    if not isinstance(dtype, PtrDType) or dtype.space is not AddrSpace.GLOBAL:
-        return False
-    return address.src[0].op is Ops.DEFINE_GLOBAL and dtype.size * dtype.elem.itemsize >= LARGE
-
-
-def step(place: UOp, loop: UOp) -> int | None:
-    """How far a place moves per iteration; None where that is not constant."""
-    if place is loop:
-        return 1
-    if loop not in ranges(place):
-        return 0
-    if place.op is Ops.ADD:
-        a, b = step(place.src[0], loop), step(place.src[1], loop)
-        return None if a is None or b is None else a + b
-    if place.op in (Ops.MUL, Ops.SHL) and place.src[1].op is Ops.CONST:
-        inner, amount = step(place.src[0], loop), int(place.src[1].arg)
-        if inner is None:
-            return None
-        return inner << amount if place.op is Ops.SHL else inner * amount
-    return None
-
-
 def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
     """The places, their addresses and the hints for all lines that an iteration reads."""
     where = first.src[1]
@@ -150,3 +125,6 @@ def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
         address = make(Ops.INDEX, dtype, (first.src[0], ahead))
         found += [ahead, address, make(Ops.PREFETCH, void, (address,))]
     return found
+
+
+__all__ = ["LARGE", "prefetch", "step"]
