@@ -79,6 +79,7 @@ class Machine:
     prefetch_bytes: int = 0  # so far ahead large arrays are prefetched; 0: the processor knows best
     streams: int = 4  # rows of a matrix that are read side by side
     panel_ahead: int = 0  # so far ahead panels in the second cache are asked for; 0: they come in time
+    prefetch_blocks: bool = False  # what loops read again and again is asked for one block ahead
     packs_in_order: bool = False  # panels are filled side by side, from rows as they lie in memory
     scores_in_cache: bool = False  # a thread keeps some rows' scores there, from one product to the next
     ahead_of_use: int = 16 << 20  # bytes that are packed before they are used; 0: the third cache is too slow

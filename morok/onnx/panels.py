@@ -10,6 +10,8 @@ front to end: so many registers wide that all results of a panel are sums in reg
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -18,6 +20,7 @@ from morok.device.registry import default_device
 from morok.machine.devices import machine_of
 from morok.onnx.types import Array
 from morok.onnx.values import Host
+from morok.optimize.heuristics.blocked_rows import block_width
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
@@ -72,4 +75,29 @@ def panelled(array: Array, width: int) -> Array:
     """(directions, columns, inner) as (directions, columns / width, inner, width)."""
     directions, columns, inner = array.shape
     parts = array.reshape(directions, columns // width, width, inner)
-    return np.ascontiguousarray(parts.transpose(0, 1, 3, 2))
+    return parts.transpose(0, 1, 3, 2)
+
+
+def in_blocks(host: Host, group: int, batch: object, places: Sequence[int]) -> Tensor:
+    """Weights of a convolution with windows, (out, inner, …), in blocks of outputs where that is faster for
+    so many places of a result; what is asked for is a view of them."""
+    array, plain = host.array, host.tensor()
+    assert isinstance(plain, Tensor)
+    if default_device() != "CPU" or array.dtype.kind != "f" or math.prod(array.shape[2:]) == 1:
+        return plain
+    if not all(places):
+        return plain
+    out, steps, count = array.shape[0], math.prod(array.shape[1:]), math.prod(places)
+    count *= batch if isinstance(batch, int) else 1
+    nbytes = max(4, array.dtype.itemsize)  # halves are multiplied as floats
+    width = block_width(out // group, places[-1], count, steps, nbytes, machine_of("CPU"))
+    if width is None:
+        return plain
+    blocks = host.form(("blocks", width), lambda values: blocked(values, width))
+    return blocks.permute(0, blocks.ndim - 1, *range(1, blocks.ndim - 1)).reshape(array.shape)
+
+
+def blocked(array: Array, width: int) -> Array:
+    """(out, …) as (out / width, …, width)."""
+    out, *inner = array.shape
+    return np.moveaxis(array.reshape(out // width, width, *inner), 1, -1)

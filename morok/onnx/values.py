@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from onnx import TensorProto
 
+from morok.device.buffer import aligned_copy
 from morok.errors import DTypeError
 from morok.ir.node import UOp
 from morok.onnx.types import (
@@ -72,9 +73,9 @@ class Host:
         return self._tensor
 
     def form(self, key: Any, laid_out: Callable[[Array], Array]) -> Tensor:
-        """A constant's values in another order, which is made once."""
+        """A constant's values in another order, which is made once, by a view of them."""
         if key not in self._forms:
-            made = Tensor.from_numpy(laid_out(self.array))
+            made = Tensor.from_numpy(aligned_copy(laid_out(self.array)))
             made._storage.frozen = "it is a constant of the model"
             self._forms[key] = made
         return self._forms[key]

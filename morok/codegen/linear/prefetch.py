@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok.codegen.linear.prefetch_blocks import LARGE, is_far, prefetch_blocks, step
 from morok.dtype import AddrSpace, PtrDType, void
 from morok.ir.bounds import vmax
-from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
-LARGE = 1 << 20  # bytes of an array that is not in a near cache
 UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
 STAYS = 3 / 4  # of the first cache: a panel that is no longer than that is still there for the next tile
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
@@ -28,6 +27,8 @@ GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond it
 def prefetch(root: UOp, ctx: Any) -> UOp:
     """LINEAR with a PREFETCH for each line that an innermost loop will read soon."""
     machine: Machine = ctx.machine
+    if machine.prefetch_blocks:
+        root = prefetch_blocks(root, machine)
     if not machine.prefetch_bytes and not machine.panel_ahead:
         return root
     out: list[UOp] = []
@@ -120,40 +121,19 @@ def _is_short(place: UOp, nbytes: float) -> bool:
     return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
 
 
-def _space(address: UOp) -> AddrSpace | None:
-    dtype = address.src[0].dtype
-    return dtype.space if isinstance(dtype, PtrDType) else None
-
-
 def _ahead(address: UOp, machine: Machine) -> int:
     """How far ahead what lies there is asked for; 0: not at all."""
     if address.op is not Ops.INDEX or len(address.src) != 2:
         return 0
-    memory = address.src[0]
-    dtype = memory.dtype
-    if not isinstance(dtype, PtrDType):
-        return 0
-    if dtype.space is AddrSpace.LOCAL:
+    dtype = address.src[0].dtype
+    if isinstance(dtype, PtrDType) and dtype.space is AddrSpace.LOCAL:
         return machine.panel_ahead
-    far = memory.op is Ops.DEFINE_GLOBAL and dtype.size * dtype.elem.itemsize >= LARGE
-    return machine.prefetch_bytes if far else 0
+    return machine.prefetch_bytes if is_far(address) else 0
 
 
-def step(place: UOp, loop: UOp) -> int | None:
-    """How far a place moves per iteration; None where that is not constant."""
-    if place is loop:
-        return 1
-    if loop not in ranges(place):
-        return 0
-    if place.op is Ops.ADD:
-        a, b = step(place.src[0], loop), step(place.src[1], loop)
-        return None if a is None or b is None else a + b
-    if place.op in (Ops.MUL, Ops.SHL) and place.src[1].op is Ops.CONST:
-        inner, amount = step(place.src[0], loop), int(place.src[1].arg)
-        if inner is None:
-            return None
-        return inner << amount if place.op is Ops.SHL else inner * amount
-    return None
+def _space(address: UOp) -> AddrSpace | None:
+    dtype = address.src[0].dtype
+    return dtype.space if isinstance(dtype, PtrDType) else None
 
 
 def _hints(first: UOp, nbytes: int, ahead: int, line_bytes: int) -> list[UOp]:
@@ -168,3 +148,6 @@ def _hints(first: UOp, nbytes: int, ahead: int, line_bytes: int) -> list[UOp]:
         address = make(Ops.INDEX, dtype, (first.src[0], soon))
         found += [soon, address, make(Ops.PREFETCH, void, (address,))]
     return found
+
+
+__all__ = ["LARGE", "prefetch", "step"]

@@ -25,6 +25,7 @@ from typing import Any, final
 import numpy as np
 
 from morok import dtype as dt
+from morok.device.buffer import aligned_copy
 from morok.device.registry import default_device
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
@@ -183,7 +184,7 @@ def _few_rows(x: Tensor, right: Bytes) -> Tensor | None:
     width = width_for(x.shape[0], columns, np.dtype(np.int32).itemsize)
     if width is None:
         return None
-    panels = Tensor.from_numpy(panelled(_pack_array(right.array, 0).T[None], width)[0])
+    panels = Tensor.from_numpy(aligned_copy(panelled(_pack_array(right.array, 0).T[None], width)[0]))
     rows, words = x.shape[0], x.shape[1]
     terms = binary(x.reshape((rows, 1, words, 1)), Ops.DOT4, panels.unsqueeze(0))
     return terms.sum(2, dtype=dt.int32).reshape((rows, columns))

@@ -212,7 +212,7 @@ def fused_gemm(
 @op("FusedConv", domain=MS)
 def fused_conv(
     x: T,
-    w: T,
+    w: Value,
     b: T | None,
     z: T | None,
     *,

@@ -18,7 +18,9 @@ from morok.onnx.ops.common import (
     product,
     wide,
 )
-from morok.onnx.table import Call, Ints, T, op
+from morok.onnx.panels import in_blocks
+from morok.onnx.table import Call, Ints, T, as_tensor, op
+from morok.onnx.values import Host, Value
 from morok.onnx.windows import adds, beyond, defaults, pad_spatial, pooled, window_pads
 from morok.tensor.tensor import Tensor
 
@@ -78,7 +80,7 @@ def einsum(*xs: T, equation: str) -> T:
 @op("Conv", since=1)
 def conv(
     x: T,
-    w: T,
+    w: Value,
     b: T | None,
     *,
     auto_pad: str = "NOTSET",
@@ -92,9 +94,10 @@ def conv(
 
 
 def convolve(
-    x: Tensor, w: Tensor, b: Tensor | None, auto_pad: str, dilations: Any, group: int, pads: Any, strides: Any
+    x: Tensor, w: Value, b: Tensor | None, auto_pad: str, dilations: Any, group: int, pads: Any, strides: Any
 ) -> Tensor:
     """The convolution of (N, C, …) with weights (M, C / group, …)."""
+    given, w = w, as_tensor(w)
     kernel = [known(n, "a kernel") for n in w.shape[2:]]
     strides, dilations = defaults(kernel, strides, dilations)
     around = window_pads(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
@@ -107,6 +110,11 @@ def convolve(
         x = pad_spatial(kept(x), around)
     if max(kernel, default=1) > 1:  # each element is read by many windows: it is computed once, before
         x = x.contiguous()
+    if isinstance(given, Host) and given.lasting and padding == 0:
+        reached = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        sizes = zip(x.shape[2:], reached, strides, strict=True)
+        places = [(n - k) // s + 1 if isinstance(n, int) else 0 for n, k, s in sizes]
+        w = in_blocks(given, group, x.shape[0], places)
     return x.conv2d(w, b, tuple(strides), padding, tuple(dilations), group)
 
 

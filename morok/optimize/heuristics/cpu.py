@@ -32,6 +32,7 @@ from morok.optimize.facts import (
     weight,
     work,
 )
+from morok.optimize.heuristics.blocked_rows import blocked_rows
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.cpu_attention import attention
 from morok.optimize.heuristics.lane_rows import lane_rows
@@ -162,7 +163,11 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if heavy and skinny_gemm(builder, effect, node):
                 tiled |= ranges(node)
                 continue
-            product = contraction_of((effect,), node) if heavy and shared_by_all(loops, node) else None
+            shared = heavy and shared_by_all(loops, node)
+            if shared and blocked_rows(builder, loops.ast.src, node):
+                tiled |= ranges(node)
+                continue
+            product = contraction_of((effect,), node) if shared else None
             if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
             elif heavy and product is None and single_row(builder, effect, node):

@@ -48,6 +48,10 @@ WORTH_STEPS = 12  # an operation on a sum: it wants registers that all sums of a
 FEWEST_DONE = 4  # operations on a sum: fewer are not more code than moving it
 AT_ONCE = 6  # vectors that functions are evaluated of
 WORTH_ROWS = 0.97  # of the time where threads share panels, for them to share rows
+FEWEST_ROWS = 4  # of a tile: with fewer, loads take longer than products
+FAR_BYTE = (
+    0.2  # cycles of a byte of rows from behind the second cache, fitted on two cores of a Sapphire Rapids
+)
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -102,9 +106,8 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
     planned = rows if known is not None else min(rows, ANY_ROWS)
-    height, width = tile_shape(
-        planned, columns, lanes, machine, spread, SUMS_OF_REST if is_remainder else None
-    )
+    shape = tile_shape(planned, columns, lanes, machine, spread, SUMS_OF_REST if is_remainder else None)
+    height, width = shape if packs_rows else _for_far_rows(builder, product, shape, lanes)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
         builder, product, -(-height // 2) if is_remainder else height, width, machine
@@ -360,6 +363,37 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
         effect = builder.ast.src[0]
         again = [contraction_of((effect,), n) for n in toposort(effect) if n.op is Ops.REDUCE]
         product = next((p for p in again if p is not None), product)
+
+
+def _for_far_rows(
+    builder: Builder, product: Contraction, shape: tuple[int, int], lanes: int
+) -> tuple[int, int]:
+    """The tile, or a wider one that has all columns, where rows come from behind the second cache: they come
+    once for each panel, or once in all if there is one and threads share the rows.
+
+    A panel is read again for every tile, so it has to stay in the second cache.
+    """
+    machine, rows, columns = builder.machine, trips(product.i), trips(product.j)
+    vectors, nbytes = -(-columns // lanes), _row_bytes(product)
+    height = min(machine.registers * 3 // 4 // vectors, rows)
+    steps_bytes = nbytes // rows
+    if not machine.masked_memory or height < FEWEST_ROWS or vectors * lanes <= shape[1]:
+        return shape
+    if size(product.i) is None or size(product.j) is None:
+        return shape
+    if nbytes <= machine.l2_bytes // 16 or vectors * lanes * steps_bytes > machine.l2_bytes // 2:
+        return shape
+    threads = machine.cores if builder.shares else 1
+    steps = steps_bytes // value_bytes(product.reduce)
+
+    def time(height: int, width: int) -> float:
+        panels = -(-columns // width)
+        products = (
+            -(-rows // height) * height * panels * width // lanes * steps * machine.rates.issue / threads
+        )
+        return products + nbytes * (-(-panels // threads) if panels > 1 else 1 / threads) * FAR_BYTE
+
+    return min(shape, (height, vectors * lanes), key=lambda s: time(*s))
 
 
 def _row_bytes(product: Contraction) -> int:
