@@ -1,4 +1,4 @@
-"""Parts whose ends are sizes that vary: one plan for all of them, and the gradients of what they are cut from."""
+"""Parts whose ends are sizes that vary: one plan for all, and the gradients of what they are cut from."""
 
 from collections.abc import Callable
 
