@@ -26,13 +26,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Reductions": ("reduce", "nan_reductions", "statistics", "histograms"),
     "Softmax, norms, losses": ("normalization",),
     "Index": ("index", "scatter", "selection", "distinct", "assign"),
+    "In place": ("in_place",),
     "Order": ("sorting", "middle"),
     "Products": ("products", "contract", "attention"),
     "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize", "grid", "fold"),
     "Systems of equations, factorisations": ("solve", "factors", "inverses", "powers"),
     "Gradients": ("backward",),
     "Several devices": ("sharding",),
-    "Values and facts": ("core", "export"),
+    "Values and facts": ("core", "export", "facts"),
 }
 # Properties are written in the table itself.
 _PROPERTIES = {

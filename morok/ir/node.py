@@ -18,7 +18,7 @@ from typing import Any, final
 from morok import knobs
 from morok.caches import watch
 from morok.dtype import DType, as_value, bool_
-from morok.errors import DTypeError, IRError
+from morok.errors import DTypeError, IRError, VariableError
 from morok.forks import at_fork
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.arithmetic.alu import defined
@@ -69,6 +69,15 @@ def sizes_shown_by(show: Callable[[UOp], str | None]) -> None:
     _show_size = show
 
 
+def _shown(truth: UOp) -> str:
+    """A comparison of sizes that somebody asks for the truth of."""
+    signs = {Ops.CMPLT: "<", Ops.CMPNE: "!=", Ops.CMPEQ: "=="}
+    if truth.op not in signs:
+        return repr(truth)
+    low, high = (str(part.arg) if part.op is Ops.CONST else repr(part) for part in truth.src)
+    return f"{low} {signs[truth.op]} {high}"
+
+
 @final
 class UOp(_Fields):
     """One node of the graph.
@@ -89,6 +98,11 @@ class UOp(_Fields):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a node is immutable; {name!r} cannot be deleted")
+
+    def __bool__(self) -> bool:
+        if self.dtype is bool_ and self.op is not Ops.CONST:
+            raise VariableError(f"whether {_shown(self)} is known when it runs, and not here")
+        return True
 
     def __repr__(self) -> str:
         if _show_size is not None and self.dtype.is_index and self.op is not Ops.CONST:

@@ -8,7 +8,7 @@ from typing import Any
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, uniform_fan_in
-from morok.nn.module import Module
+from morok.nn.module import Module, also
 from morok.tensor.tensor import Tensor
 
 
@@ -61,6 +61,7 @@ class _Conv(Module):
 
     dims = 0
 
+    @also(in_channels="inputs", out_channels="outputs")
     def __init__(
         self,
         inputs: int,
@@ -128,6 +129,7 @@ class _ConvTranspose(Module):
 
     dims = 0
 
+    @also(in_channels="inputs", out_channels="outputs")
     def __init__(
         self,
         inputs: int,

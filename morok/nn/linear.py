@@ -6,7 +6,7 @@ from typing import Any
 
 from morok.errors import ArgumentError
 from morok.nn.init import parameter, uniform_fan_in
-from morok.nn.module import Module, is_training
+from morok.nn.module import Module, also, is_training
 from morok.tensor.tensor import Tensor
 
 
@@ -17,6 +17,7 @@ class Linear(Module):
     (4, 2)
     """
 
+    @also(in_features="inputs", out_features="outputs")
     def __init__(self, inputs: int, outputs: int, bias: bool = True, dtype: Any = None) -> None:
         self.weight = parameter(uniform_fan_in(outputs, inputs, dtype=dtype))
         self.bias = parameter(uniform_fan_in(outputs, fan=max(inputs, 1), dtype=dtype)) if bias else None
@@ -32,6 +33,7 @@ class Bilinear(Module):
     (4, 5)
     """
 
+    @also(in1_features="left", in2_features="right", out_features="outputs")
     def __init__(self, left: int, right: int, outputs: int, bias: bool = True, dtype: Any = None) -> None:
         self.weight = parameter(uniform_fan_in(outputs, left, right, fan=left, dtype=dtype))
         self.bias = parameter(uniform_fan_in(outputs, fan=left, dtype=dtype)) if bias else None
@@ -49,6 +51,7 @@ class Embedding(Module):
     (1, 3, 4)
     """
 
+    @also(num_embeddings="count", embedding_dim="width", padding_idx="padding")
     def __init__(self, count: int, width: int, padding: int | None = None, dtype: Any = None) -> None:
         table = Tensor.randn(count, width, dtype=dtype)
         if padding is not None:

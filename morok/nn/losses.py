@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from morok.errors import ArgumentError, ShapeError
+from morok.ir.call import call
 from morok.ir.infer import show_shape
+from morok.tensor.elementwise.arithmetic import meet
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.tensor import Tensor
 
@@ -109,6 +111,7 @@ def binary_cross_entropy(
     """
     yes, no = p.log().maximum(-100.0), (-p).log1p().maximum(-100.0)
     loss = -(target * yes + (-target + 1.0) * no)
+    loss = loss._new(call("binary_cross_entropy", loss.uop, *meet(p, target)))  # the formula's slope is NaN
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 

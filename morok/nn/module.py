@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
-from morok.errors import MorokError, ShapeError
+from morok.errors import ArgumentError, MorokError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
 from morok.tensor.jit.functionalize import copy_whole
@@ -179,6 +180,26 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
 
 
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def also(**names: str) -> Callable[[F], F]:
+    """A decorator of constructors whose arguments have PyTorch's names, too: `also(in_features="inputs")`."""
+
+    def decorate(init: F) -> F:
+        @wraps(init)
+        def call(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name in [k for k in kwargs if k in names]:
+                if names[name] in kwargs:
+                    raise ArgumentError(f"{name} and {names[name]} are one argument; give one of them")
+                kwargs[names[name]] = kwargs.pop(name)
+            init(self, *args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
 class Module:
     """What layers can do beside being called. A model may have it as its base class, and need not.
 
@@ -190,6 +211,21 @@ class Module:
     >>> len(Net().parameters())
     1
     """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What `forward` computes, for models that are written so."""
+        forward = getattr(self, "forward", None)
+        if forward is None:
+            raise MorokError(f"a {type(self).__name__} has neither __call__ nor forward")
+        return forward(*args, **kwargs)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters: `nn.zero_grad(self)`."""
+        zero_grad(self)
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """The tensors that gradients are wanted for, with their paths."""
+        return [(name, tensor) for name, tensor in named_tensors(self).items() if tensor.is_leaf]
 
     def parameters(self) -> list[Tensor]:
         """The tensors that gradients are wanted for: `nn.parameters(self)`."""

@@ -8,7 +8,7 @@ from typing import Any
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, stored
-from morok.nn.module import Module, is_training, note_update
+from morok.nn.module import Module, also, is_training, note_update
 from morok.tensor.elementwise.once import common_type, is_narrow, rounded_once, widened
 from morok.tensor.tensor import Tensor
 
@@ -24,6 +24,7 @@ class BatchNorm(Module):
     (2, 3, 4, 4)
     """
 
+    @also(num_features="channels")
     def __init__(
         self,
         channels: int,
@@ -84,6 +85,7 @@ class LayerNorm(Module):
     (2, 4)
     """
 
+    @also(normalized_shape="shape", elementwise_affine="affine")
     def __init__(
         self,
         shape: int | Sequence[int],
@@ -108,6 +110,7 @@ class RMSNorm(Module):
     (2, 4)
     """
 
+    @also(normalized_shape="shape", elementwise_affine="affine")
     def __init__(
         self, shape: int | Sequence[int], eps: float = 1e-6, affine: bool = True, dtype: Any = None
     ) -> None:
@@ -133,6 +136,7 @@ class GroupNorm(Module):
     (3, 6, 4)
     """
 
+    @also(num_groups="groups", num_channels="channels")
     def __init__(
         self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True, dtype: Any = None
     ) -> None:
@@ -165,6 +169,7 @@ class InstanceNorm(GroupNorm):
     (2, 3, 4, 4)
     """
 
+    @also(num_features="channels")
     def __init__(self, channels: int, eps: float = 1e-5, affine: bool = False, dtype: Any = None) -> None:
         super().__init__(channels, channels, eps, affine, dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, uniform_fan_in
-from morok.nn.module import Module, is_training
+from morok.nn.module import Module, also, is_training
 from morok.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]
@@ -20,6 +20,7 @@ class _Recurrent(Module):
     gates = 0
     states = 0
 
+    @also(input_size="inputs", hidden_size="width", num_layers="layers")
     def __init__(
         self,
         inputs: int,
@@ -202,6 +203,7 @@ class _Cell(Module):
     gates = 0
     states = 1
 
+    @also(input_size="inputs", hidden_size="width")
     def __init__(self, inputs: int, width: int, bias: bool = True, dtype: Any = None) -> None:
         self.inputs, self.width = inputs, width
         rows = self.gates * width
@@ -236,6 +238,7 @@ class RNNCell(_Cell):
 
     gates = 1
 
+    @also(input_size="inputs", hidden_size="width")
     def __init__(
         self, inputs: int, width: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = None
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from morok.nn import functional
 from morok.nn.examples import EXAMPLES
 from morok.nn.init import parameter
-from morok.nn.module import Module, is_training
+from morok.nn.module import Module, also, is_training
 from morok.tensor.tensor import Tensor
 
 _IGNORED = ("inplace",)
@@ -200,6 +200,7 @@ class EmbeddingBag(Module):
     (2, 4)
     """
 
+    @also(num_embeddings="count", embedding_dim="width")
     def __init__(self, count: int, width: int, mode: str = "mean", dtype: Any = None, **options: Any) -> None:
         self.weight = parameter(Tensor.randn(count, width, dtype=dtype))
         self.mode, self.options = mode, options

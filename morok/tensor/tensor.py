@@ -12,7 +12,8 @@ from typing import Any, Self, final
 from morok.ir.layout import Layout
 from morok.ir.ops import Ops
 from morok.tensor import assign as assignment  # `assign`, like three below, is the name of a method, too
-from morok.tensor import distributions, export, random, sharding
+from morok.tensor import distributions, export, facts, random, sharding
+from morok.tensor import in_place as over
 from morok.tensor.arrays import (
     arrange,
     distinct,
@@ -240,7 +241,6 @@ class Tensor(Operators):
     deg2rad = radians = named.deg2rad
     rad2deg = degrees = named.rad2deg
     sinc, logit, positive = named.sinc, named.logit, named.positive
-
     gcd, lcm, nextafter, frexp = whole.gcd, whole.lcm, whole.nextafter, whole.frexp
     clamp_min, clamp_max, rsub = whole.clamp_min, whole.clamp_max, whole.rsub
 
@@ -341,7 +341,6 @@ class Tensor(Operators):
     nansum, nanprod, nanmean = nan_reductions.nansum, nan_reductions.nanprod, nan_reductions.nanmean
     nanvar, nanmax, nanmin = nan_reductions.nanvar, nan_reductions.nanmax, nan_reductions.nanmin
     aminmax, var_mean = nan_reductions.aminmax, nan_reductions.var_mean
-
     allclose, array_equal, isin = statistics.allclose, statistics.array_equal, statistics.isin
     diff, trapezoid, slopes = statistics.diff, statistics.trapezoid, statistics.slopes
     cumulative_trapezoid, std_mean = statistics.cumulative_trapezoid, statistics.std_mean
@@ -396,6 +395,27 @@ class Tensor(Operators):
     __iand__, __ior__, __ixor__ = assignment.iand, assignment.ior, assignment.ixor
     __ilshift__, __irshift__ = assignment.ilshift, assignment.irshift
 
+    # --- In place, by PyTorch's names
+    zero_, fill_, copy_, uniform_, normal_ = over.zero_, over.fill_, over.copy_, over.uniform_, over.normal_
+    add_, sub_, mul_, div_, pow_ = over.add_, over.sub_, over.mul_, over.div_, over.pow_
+    floor_divide_, remainder_, fmod_, neg_ = over.floor_divide_, over.remainder_, over.fmod_, over.neg_
+    abs_, sign_ = over.abs_, over.sign_
+    clamp_ = clip_ = over.clamp_
+    clamp_min_, clamp_max_, masked_fill_ = over.clamp_min_, over.clamp_max_, over.masked_fill_
+    addcmul_, addcdiv_, lerp_, nan_to_num_ = over.addcmul_, over.addcdiv_, over.lerp_, over.nan_to_num_
+    exp_, log_, sqrt_, rsqrt_, square_ = over.exp_, over.log_, over.sqrt_, over.rsqrt_, over.square_
+    reciprocal_, sin_, cos_ = over.reciprocal_, over.sin_, over.cos_
+    tanh_, sigmoid_ = over.tanh_, over.sigmoid_
+    relu_, floor_, ceil_, round_, trunc_ = over.relu_, over.floor_, over.ceil_, over.round_, over.trunc_
+    tril_, triu_, cumsum_, index_add_ = over.tril_, over.triu_, over.cumsum_, over.index_add_
+    index_copy_, index_fill_, index_put_ = over.index_copy_, over.index_fill_, over.index_put_
+    scatter_, scatter_add_ = over.scatter_, over.scatter_add_
+
+    # --- Facts
+    dim, nelement, element_size, stride = facts.dim, facts.nelement, facts.element_size, facts.stride
+    is_floating_point, is_contiguous = facts.is_floating_point, facts.is_contiguous
+    t, type_as, cpu, copy, new_tensor = facts.t, facts.type_as, facts.cpu, facts.copy, facts.new_tensor
+
     # --- Order
     argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
     searchsorted, bucketize, median = sorting.searchsorted, sorting.bucketize, middle.median
@@ -409,7 +429,6 @@ class Tensor(Operators):
     einsum, tensordot, dot, vdot = contract.einsum, contract.tensordot, contract.dot, contract.vdot
     inner, kron, cross, mm = contract.inner, contract.kron, contract.cross, contract.mm
     mv, bmm, addmm = contract.mv, contract.bmm, contract.addmm
-
     baddbmm, addbmm = contract.baddbmm, contract.addbmm
     addmv, addr = contract.addmv, contract.addr
 

@@ -11,12 +11,22 @@ from typing import Any
 import pytest
 
 from morok.dtype import bool_, float32, float64, index, int32, void
-from morok.errors import IRError, MorokError
+from morok.errors import IRError, MorokError, VariableError
 from morok.ir.build import cast, rng, variable
 from morok.ir.node import UOp, alu, const, large_graph, live_nodes, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 
 X, Y = variable("x", 0, 9), variable("y", 0, 9)
+
+
+def test_what_is_known_later_has_no_truth_now() -> None:
+    """`if size > 3` would hold for every size, and `max(size, 3)` be the 3 or the size by chance."""
+    for ask in (lambda: X > 3, lambda: X.eq(Y)):
+        with pytest.raises(VariableError, match="is known when it runs, and not here"):
+            bool(ask())
+    with pytest.raises(VariableError, match="whether x < 3 is"):
+        max(X, 3)
+    assert X and const(index, 0) is not None
 
 
 # --- identity

@@ -104,7 +104,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     >>> hardtanh(Tensor([3.0])).tolist()
     [1.0]
     """
-    return input.clamp(min_val, max_val)
+    return input.hardtanh(min_val, max_val)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:

@@ -314,18 +314,20 @@ def scaled_dot_product_attention(
     if enable_gqa:
         times = concrete(query.shape[-3]) // concrete(key.shape[-3])
         key, value = (x.repeat_interleave(times, -3) for x in (key, value))
+    boolean = attn_mask is not None and attn_mask.dtype.is_bool
+    looks = attn_mask.any(-1, keepdim=True) if attn_mask is not None and boolean else None
     if not dropout_p:
-        if scale is not None:  # the method divides by the root of the width
-            query = query * (scale * math.sqrt(concrete(query.shape[-1])))
-        return query.scaled_dot_product_attention(key, value, attn_mask, is_causal)
+        out = query.scaled_dot_product_attention(key, value, attn_mask, is_causal, scale)
+        return out if looks is None else looks.where(out, 0.0)  # a row that looks at nothing
     factor = 1.0 / math.sqrt(concrete(query.shape[-1])) if scale is None else scale
     scores = (query @ key.mT) * factor
     if is_causal:
         scores = Tensor.ones(*scores.shape[-2:]).tril().cast("bool").where(scores, -math.inf)
     if attn_mask is not None:
-        masked = attn_mask.where(scores, -math.inf) if attn_mask.dtype.is_bool else scores + attn_mask
-        scores = masked
-    return scores.softmax(-1).dropout(dropout_p) @ value
+        scores = attn_mask.where(scores, -math.inf) if boolean else scores + attn_mask
+    weights = scores.softmax(-1)
+    weights = weights if looks is None else looks.where(weights, 0.0)
+    return weights.dropout(dropout_p) @ value
 
 
 def multi_head_attention_forward(

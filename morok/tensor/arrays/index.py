@@ -367,6 +367,8 @@ def _plain(item: Any) -> Any:
             return np.asarray(item)
         except ValueError:
             raise ShapeError("lists in an index must have equal lengths at each level") from None
+    if isinstance(item, np.ndarray) and item.dtype == np.bool_ and not item.ndim:
+        return bool(item)
     if not isinstance(item, Core) or not item.dtype.is_bool:
         return item
     refuse_trace_cache("an index by a mask")

@@ -29,7 +29,7 @@ from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.arithmetic import div
 from morok.tensor.elementwise.comparison import eq, ne
 from morok.tensor.elementwise.conversion import cast
-from morok.tensor.elementwise.floats import floating
+from morok.tensor.elementwise.floats import floating, named
 from morok.tensor.elementwise.functions import sqrt
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
@@ -245,7 +245,8 @@ def std(
     1.0
     """
     less = correction_of(correction, unbiased)
-    return sqrt(var(x, axis, keepdim, less, dim=dim, keepdims=keepdims, ddof=ddof))
+    spread = var(x, axis, keepdim, less, dim=dim, keepdims=keepdims, ddof=ddof)
+    return named(spread, "root", sqrt(spread))
 
 
 @rounded_once
@@ -276,7 +277,13 @@ def norm(
         length = sqrt(sum(y * y, axes, keep))
         # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
         return t._new(call("norm", length.uop, y.uop, axes=as_axes(axes, t.shape)))
-    return sum(x, axes, keep) if p == 1 else sum(x**p, axes, keep) ** (1.0 / p)
+    if p == 1:
+        return sum(x, axes, keep)
+    powers = sum(x**p, axes, keep)
+    if p < 0:
+        return powers ** (1.0 / p)
+    nothing = eq(powers, 0.0)  # where the root has an infinite slope, and the norm none
+    return comparison.where(nothing, 0.0, comparison.where(nothing, 1.0, powers) ** (1.0 / p))
 
 
 # --- positions

@@ -14,7 +14,7 @@ from morok.ir.node import alu, const
 from morok.ir.ops import Ops
 from morok.tensor.creation.constructors import as_operand
 from morok.tensor.elementwise import arithmetic, functions
-from morok.tensor.elementwise.comparison import clamp, maximum, minimum, where
+from morok.tensor.elementwise.comparison import between, maximum, minimum, where
 from morok.tensor.elementwise.floats import floating, named, rounded_to, widen
 from morok.tensor.elementwise.functions import erf, exp, expm1, log1p, tanh
 from morok.tensor.elementwise.once import rounded_once
@@ -68,7 +68,7 @@ def relu6(x: T) -> T:
     >>> Tensor([-1.0, 9.0]).relu6().tolist()
     [0.0, 6.0]
     """
-    return clamp(x, 0, 6)
+    return between(x, 0, 6)
 
 
 @rounded_once
@@ -207,7 +207,7 @@ def hardsigmoid(x: T) -> T:
     >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
     [0.0, 0.5, 1.0]
     """
-    return clamp(floating(x) + 3.0, 0.0, 6.0) / 6.0
+    return between(floating(x) + 3.0, 0.0, 6.0) / 6.0
 
 
 @rounded_once
@@ -241,7 +241,7 @@ def hardtanh(x: T, min_val: float = -1.0, max_val: float = 1.0) -> T:
     >>> Tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
     [-1.0, 0.5, 1.0]
     """
-    return clamp(x, min_val, max_val)
+    return between(x, min_val, max_val)
 
 
 @rounded_once

@@ -9,6 +9,7 @@ from morok import dtype as dt
 from morok.dtype import promote, promote_scalar
 from morok.errors import DTypeError
 from morok.ir import build
+from morok.ir.call import call
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import C, Core, expand_to, operand, require_shape
@@ -139,8 +140,20 @@ def clamp(x: C, min: Any = None, max: Any = None) -> C:
     if limits.is_int:  # beyond all that the type holds a limit is none
         min = None if isinstance(min, int) and min < limits.min else min
         max = None if isinstance(max, int) and max > limits.max else max
-    low = x if min is None else maximum(x, min)
-    return low if max is None else minimum(low, max)
+    low = x if min is None else _bounded(x, Ops.MAX, min, "at_least")
+    return low if max is None else _bounded(low, Ops.MIN, max, "at_most")
+
+
+def between(x: C, low: Any, high: Any) -> C:
+    """As `clamp`, as a function that is flat at its ends, too: it has no slope there."""
+    return _bounded(_bounded(x, Ops.MAX, low, "above"), Ops.MIN, high, "below")
+
+
+def _bounded(t: C, op: Op, bound: Any, name: str) -> C:
+    """The larger or the smaller of two, of which the second is a bound: gradients go by the name."""
+    x, y = meet(t, bound)
+    result = alu(op, x, y)
+    return t._new(call(name, result, x, y) if x.dtype.is_float else result)
 
 
 def _integral(t: C, op: Op, value: Any, reverse: bool = False) -> C:

@@ -268,6 +268,10 @@ def float_power(x: T, other: Any) -> T:
     return arithmetic.pow(cast(x, dt.float64), y)
 
 
+def _factor(x: T, first: Any) -> T:
+    return x._new(first.uop) if isinstance(first, Core) else beside(x, first)
+
+
 @rounded_once
 def addcmul(x: T, first: Any, second: Any, value: float = 1) -> T:
     """x + value · first · second.
@@ -275,7 +279,7 @@ def addcmul(x: T, first: Any, second: Any, value: float = 1) -> T:
     >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), 0.5).tolist()
     [4.0]
     """
-    product = mul(x._new(first.uop), second) * value
+    product = mul(_factor(x, first), second) * value
     return x + product
 
 
@@ -286,7 +290,7 @@ def addcdiv(x: T, first: Any, second: Any, value: float = 1) -> T:
     >>> Tensor([1.0]).addcdiv(Tensor([6.0]), Tensor([3.0]), 0.5).tolist()
     [2.0]
     """
-    quotient = div(x._new(first.uop), second) * value
+    quotient = div(_factor(x, first), second) * value
     return x + quotient
 
 

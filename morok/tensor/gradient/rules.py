@@ -181,6 +181,18 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     more, less = Where(y < x, g, 0.0), Where(x < y, g, 0.0)
     yield "max", Max(x, y), (Where(x == y, g * 0.5, more), Where(x == y, g * 0.5, less))
     yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
+    # a bound leaves what lies at it alone (`clamp`); a flat piece includes its end (`hardtanh`)
+    for name, below, kept in (("at_least", x < y, g), ("at_most", y < x, g)):
+        bounded = r @ HEADS["Call"](q, x, y, arg=(name,))
+        yield name, bounded, (None, Where(below, 0.0, kept), Where(below, kept, 0.0))
+    for name, inside in (("above", y < x), ("below", x < y)):
+        flat_end = r @ HEADS["Call"](q, x, y, arg=(name,))
+        yield name, flat_end, (None, Where(inside, g, 0.0), Where(inside, 0.0, g))
+    # where logarithms are cut off the slope goes on; probabilities of 0 and 1 have a large one
+    entropy = r @ HEADS["Call"](q, x, y, arg=("binary_cross_entropy",))
+    no, yes = Max(Log(Lit(1.0) - x), Lit(-100.0)), Max(Log(x), Lit(-100.0))
+    slope = g * Sub(x, y) / Max((Lit(1.0) - x) * x, Lit(1e-12))
+    yield "binary_cross_entropy", entropy, (None, slope, g * Sub(no, yes))
     # x - q·y, where the whole number q is flat
     remainder = r @ HEADS["Call"](q, x, y, arg=("remainder",))
     yield "fmod", r @ HEADS["Fmod"](x, y), (g, -g * Rint((x - r) / y))
@@ -199,6 +211,8 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     def named(name: str) -> Term:
         return r @ HEADS["Call"](q, x, arg=(name,))
 
+    # of a sum of squares: at 0, where every direction leads up, the slope is 0
+    yield "root", named("root"), (None, Where(r == 0.0, 0.0, g * 0.5 / r))
     yield "log1p", named("log1p"), (None, g / (x + 1.0))
     yield "expm1", named("expm1"), (None, g * (r + 1.0))
     # by the result: it is at hand where the input would have to be computed again

@@ -99,6 +99,8 @@ def attention_gradient(
     weights = softmax_weights(scores, (scores.ndim - 1,), own)
     if looks is not None:
         weights = where(looks, weights, 0.0)
+    elif source == 3 and mask is not None and mask.dtype is dt.bool_:
+        weights = where(mask, weights, 0.0)  # a row that looks at nothing is 0/0, and values get none of it
     wide = widened(g)
     if source == 3:
         return matmul(transpose(widened(cast(weights, own)), -1, -2), wide)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from morok import dtype as dt
+from morok.errors import VariableError
+from morok.ir.bounds import vmax, vmin
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op, tensor_of
 from morok.torch.types import memory_order
@@ -60,9 +62,17 @@ def _bounds(start: Any, end: Any, size: Any) -> tuple[Any, Any]:
     first = 0 if start is None else start
     last = size if end is None or (isinstance(end, int) and end >= _END) else end
     if isinstance(size, int):
-        first = min(max(first + size if first < 0 else first, 0), size)
-        last = min(max(last + size if last < 0 else last, 0), size)
+        first, last = (_inside(end, size) for end in (first, last))
     return first, last
+
+
+def _inside(end: Any, size: int) -> Any:
+    """An end of a slice, counted from the front. One that varies must be known to lie within the axis."""
+    if isinstance(end, int):
+        return min(max(end + size if end < 0 else end, 0), size)
+    if vmin(end) < 0 or vmax(end) > size:
+        raise VariableError(f"a slice up to {end!r} of an axis of {size} may end outside of it")
+    return end
 
 
 @op("select.int")
@@ -74,9 +84,12 @@ def select(x: T, dim: int, index: Any) -> T:
 def slice_scatter(x: T, src: T, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> T:
     size = x.shape[dim]
     first, last = _bounds(start, end, size)
-    src = src.cast(x.dtype)
+    src, axis = src.cast(x.dtype), dim % x.ndim
+    if not (isinstance(first, int) and isinstance(last, int) and isinstance(size, int)) and step == 1:
+        room = [(0, 0)] * axis + [(first, size - last)] + [(0, 0)] * (x.ndim - axis - 1)
+        place = Tensor.arange(size).reshape(*(size if i == axis else 1 for i in range(x.ndim)))
+        return ((place >= first) & (place < last)).where(src.pad(room), x)
     if step == 1:
-        axis = dim % x.ndim
         if first == 0 and last == size:
             return src
         parts = [

@@ -298,3 +298,17 @@ def test_gradients_that_are_not_there() -> None:
     z = (x * x).sum().realize()
     with pytest.raises(MorokError, match="has let go of its past; ask first"):
         z.gradient(x)
+
+
+def test_numbers_where_tensors_are_usual() -> None:
+    x = np.array([0.5, -2.0], np.float32)
+    same(Tensor(x).addcmul(2, Tensor(x)), x + 2 * x)
+    same(Tensor(x).addcdiv(3.0, 2), x + np.float32(1.5))
+
+
+def test_a_truth_without_axes_is_an_index() -> None:
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    for truth in (np.array(True), np.array(False), Tensor(True), Tensor(False)):
+        key = np.asarray(truth)
+        same(Tensor(x)[truth], x[key])
+        same(Tensor(x[0, 1])[truth], x[0, 1][key])

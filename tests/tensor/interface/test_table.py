@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from morok import Tensor
+from morok.tensor import in_place
 from morok.tensor.core import Core
 
 METHODS = {
@@ -38,6 +39,8 @@ def test_each_method_is_a_function_of_a_module() -> None:
         assert module.__name__.startswith("morok.tensor."), name
         assert module is not sys.modules[Tensor.__module__], name
         assert inspect.unwrap(getattr(module, attached.__name__)) is attached, name
+        if module is in_place:  # made by `overwriting` of the method without the underscore
+            continue
         lines, _ = inspect.getsourcelines(getattr(Tensor, name))  # what `??` and help pages show
         assert any(line.startswith(f"def {attached.__name__}(") for line in lines), name
         assert inspect.getsourcefile(attached) == module.__file__, name

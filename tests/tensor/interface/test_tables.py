@@ -14,6 +14,7 @@ from morok import Tensor, knobs
 from morok.tensor.calls.record import _OPERATORS
 from tests.devices import devices
 from tests.tensor.interface.table_elementwise import BINARY, UNARY, USUAL, Entry
+from tests.tensor.interface.table_in_place import FACTS, IN_PLACE
 from tests.tensor.interface.table_more import LINALG, MORE, SLICES, SPECIAL
 from tests.tensor.interface.table_products import CASES
 from tests.tensor.interface.table_shapes import (
@@ -274,6 +275,7 @@ def test_every_public_operation_is_in_a_table() -> None:
     tables = (UNARY, BINARY, USUAL, MOVEMENT, REDUCTIONS, RUNNING, ORDER, CASES)
     known = {name.split()[0] for table in tables for name in table}
     known |= set(MORE) | set(SPECIAL) | set(LINALG) | RANDOM | GRADIENTS | FILES | GRAPHS | MESHES
+    known |= {row[0] for row in IN_PLACE} | FACTS
     plain = {n: inspect.unwrap(getattr(Tensor, n)) for n in dir(Tensor) if not n.startswith("_")}
     aliases = {n for n, f in plain.items() if any(f is plain.get(other) for other in known if other != n)}
     operators = {n for n in _OPERATORS if n in dir(Tensor) and n != "__init__"}
