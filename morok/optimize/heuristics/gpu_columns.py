@@ -12,6 +12,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.actions.halo import Pair
 from morok.optimize.facts import bytes_along, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
@@ -27,7 +28,6 @@ UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its
 PIECES = (
     (256, 1.0), (128, 0.985), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03),
 )  # fmt: skip
-LINE = 128  # bytes, all of a short sum's worth
 FEWEST = 4  # rows of a block in a long sum, where there may be more
 LONG = 4  # turns of a thread, from which a sum is a long one
 BUSY = 1.5  # times its share of the memory's rate that a multiprocessor gets if a third of them has no work
@@ -76,7 +76,7 @@ def share_columns(builder: Builder) -> bool:
             for tall in (tallest // 2, tallest) if long and tallest > FEWEST else (tallest,):
                 amount = _at_once(k, tall) if long else AT_ONCE
                 asked, piece = wide * tall * each * width * amount, wide * each * width
-                share = _share(blocks, wide * tall, asked, piece, machine.cores, long)
+                share = _share(blocks, wide * tall, asked, piece, machine, long)
                 share *= _filled(k, tall * amount) if long else 1.0
                 if best is None or share > best[0] * 1.02:
                     best = share, each, wide, tall
@@ -131,14 +131,15 @@ def _halves(n: int) -> list[int]:
     return [n >> i for i in range(max(1, n).bit_length())]
 
 
-def _share(blocks: int, threads: int, asked: int, piece: int, cores: int, long: bool) -> float:
+def _share(blocks: int, threads: int, asked: int, piece: int, machine: Machine, long: bool) -> float:
     """The share of the memory's rate that blocks get: by how many multiprocessors have one, by the bytes that
     each has asked for, and by how much of what comes along with these it uses. In long sums some
     multiprocessors may go without one; in short ones the first bytes are what everybody waits for."""
+    cores = machine.cores
     together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
     busy = BUSY * together if long else together
     under_way = asked * (together if long else max(1.0, together)) / UNDER_WAY
-    worth = next(worth for n, worth in PIECES if piece >= n) if long or piece < LINE else 1.0
+    worth = next(worth for n, worth in PIECES if piece >= n) if long or piece < machine.line_bytes else 1.0
     return min(1.0, busy) * min(1.0, under_way) * worth * _balance(blocks, cores)
 
 
