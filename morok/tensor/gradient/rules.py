@@ -155,6 +155,8 @@ def CORNERS(g: Float, x: Float, y: Float, q: Float, r: Float) -> Rules:
     for name, inside in (("above", y < x), ("below", x < y)):
         flat_end = r @ HEADS["Call"](q, x, y, arg=(name,))
         yield name, flat_end, (None, Where(inside, g, 0.0), Where(inside, 0.0, g))
+    # of a sum of squares: at 0, where every direction leads up, the slope is 0
+    yield "root", r @ HEADS["Call"](q, x, arg=("root",)), (None, Where(r == 0.0, 0.0, g * 0.5 / r))
     # where logarithms are cut off the slope goes on; probabilities of 0 and 1 have a large one
     entropy = r @ HEADS["Call"](q, x, y, arg=("binary_cross_entropy",))
     no, yes = Max(Log(Lit(1.0) - x), Lit(-100.0)), Max(Log(x), Lit(-100.0))
@@ -216,8 +218,6 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     def named(name: str) -> Term:
         return r @ HEADS["Call"](q, x, arg=(name,))
 
-    # of a sum of squares: at 0, where every direction leads up, the slope is 0
-    yield "root", named("root"), (None, Where(r == 0.0, 0.0, g * 0.5 / r))
     yield "log1p", named("log1p"), (None, g / (x + 1.0))
     yield "expm1", named("expm1"), (None, g * (r + 1.0))
     # by the result: it is at hand where the input would have to be computed again
