@@ -72,10 +72,8 @@ def sizes_shown_by(show: Callable[[UOp], str | None]) -> None:
 def _shown(truth: UOp) -> str:
     """A comparison of sizes that somebody asks for the truth of."""
     signs = {Ops.CMPLT: "<", Ops.CMPNE: "!=", Ops.CMPEQ: "=="}
-    if truth.op not in signs:
-        return repr(truth)
-    low, high = (str(part.arg) if part.op is Ops.CONST else repr(part) for part in truth.src)
-    return f"{low} {signs[truth.op]} {high}"
+    parts = [str(part.arg) if part.op is Ops.CONST else repr(part) for part in truth.src]
+    return f" {signs[truth.op]} ".join(parts) if truth.op in signs else repr(truth)
 
 
 @final

@@ -12,8 +12,7 @@ from typing import Any, Self, final
 from morok.ir.layout import Layout
 from morok.ir.ops import Ops
 from morok.tensor import assign as assignment  # `assign`, like three below, is the name of a method, too
-from morok.tensor import distributions, export, facts, random, sharding
-from morok.tensor import in_place as over
+from morok.tensor import distributions, export, random, sharding
 from morok.tensor.arrays import (
     arrange,
     distinct,
@@ -64,7 +63,8 @@ from morok.tensor.linalg import (
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
 from morok.tensor.memory.storage import Storage, claim, identified
-from morok.tensor.protocols import python
+from morok.tensor.protocols import facts, python
+from morok.tensor.protocols import in_place as over
 from morok.tensor.special import bessel, errors, gamma
 from morok.tensor.special import gradients as special_gradients
 

@@ -146,6 +146,25 @@ def _sigmoid(x: Any) -> Term:
 
 
 @pullbacks
+def CORNERS(g: Float, x: Float, y: Float, q: Float, r: Float) -> Rules:
+    """Named functions with corners, where the formula that computes them has another slope, or none."""
+    # a bound leaves what lies at it alone (`clamp`); a flat piece includes its end (`hardtanh`)
+    for name, below, kept in (("at_least", x < y, g), ("at_most", y < x, g)):
+        bounded = r @ HEADS["Call"](q, x, y, arg=(name,))
+        yield name, bounded, (None, Where(below, 0.0, kept), Where(below, kept, 0.0))
+    for name, inside in (("above", y < x), ("below", x < y)):
+        flat_end = r @ HEADS["Call"](q, x, y, arg=(name,))
+        yield name, flat_end, (None, Where(inside, g, 0.0), Where(inside, 0.0, g))
+    # of a sum of squares: at 0, where every direction leads up, the slope is 0
+    yield "root", r @ HEADS["Call"](q, x, arg=("root",)), (None, Where(r == 0.0, 0.0, g * 0.5 / r))
+    # where logarithms are cut off the slope goes on; probabilities of 0 and 1 have a large one
+    entropy = r @ HEADS["Call"](q, x, y, arg=("binary_cross_entropy",))
+    no, yes = Max(Log(Lit(1.0) - x), Lit(-100.0)), Max(Log(x), Lit(-100.0))
+    slope = g * Sub(x, y) / Max((Lit(1.0) - x) * x, Lit(1e-12))
+    yield "binary_cross_entropy", entropy, (None, slope, g * Sub(no, yes))
+
+
+@pullbacks
 def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -> Rules:
     """One rule per op. `r` is the result; `q` is the formula that a named function was computed by."""
     # sums and products
@@ -181,18 +200,6 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     more, less = Where(y < x, g, 0.0), Where(x < y, g, 0.0)
     yield "max", Max(x, y), (Where(x == y, g * 0.5, more), Where(x == y, g * 0.5, less))
     yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
-    # a bound leaves what lies at it alone (`clamp`); a flat piece includes its end (`hardtanh`)
-    for name, below, kept in (("at_least", x < y, g), ("at_most", y < x, g)):
-        bounded = r @ HEADS["Call"](q, x, y, arg=(name,))
-        yield name, bounded, (None, Where(below, 0.0, kept), Where(below, kept, 0.0))
-    for name, inside in (("above", y < x), ("below", x < y)):
-        flat_end = r @ HEADS["Call"](q, x, y, arg=(name,))
-        yield name, flat_end, (None, Where(inside, g, 0.0), Where(inside, 0.0, g))
-    # where logarithms are cut off the slope goes on; probabilities of 0 and 1 have a large one
-    entropy = r @ HEADS["Call"](q, x, y, arg=("binary_cross_entropy",))
-    no, yes = Max(Log(Lit(1.0) - x), Lit(-100.0)), Max(Log(x), Lit(-100.0))
-    slope = g * Sub(x, y) / Max((Lit(1.0) - x) * x, Lit(1e-12))
-    yield "binary_cross_entropy", entropy, (None, slope, g * Sub(no, yes))
     # x - q·y, where the whole number q is flat
     remainder = r @ HEADS["Call"](q, x, y, arg=("remainder",))
     yield "fmod", r @ HEADS["Fmod"](x, y), (g, -g * Rint((x - r) / y))
@@ -211,8 +218,6 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     def named(name: str) -> Term:
         return r @ HEADS["Call"](q, x, arg=(name,))
 
-    # of a sum of squares: at 0, where every direction leads up, the slope is 0
-    yield "root", named("root"), (None, Where(r == 0.0, 0.0, g * 0.5 / r))
     yield "log1p", named("log1p"), (None, g / (x + 1.0))
     yield "expm1", named("expm1"), (None, g * (r + 1.0))
     # by the result: it is at hand where the input would have to be computed again
@@ -242,6 +247,7 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     yield "acosh", named("acosh"), (None, g * HEADS["Rsqrt"]((x - 1.0) * (x + 1.0)))
 
 
+RULES.update(CORNERS)
 BY_OP: dict[Op, Pullback] = {rule.op: rule for rule in RULES.values() if rule.function is None}
 BY_FUNCTION: dict[str, Pullback] = {rule.function: rule for rule in RULES.values() if rule.function}
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from morok import Tensor
-from morok.tensor import in_place
 from morok.tensor.core import Core
+from morok.tensor.protocols import in_place
 
 METHODS = {
     name: member
