@@ -137,10 +137,12 @@ def _share(blocks: int, threads: int, asked: int, piece: int, machine: Machine, 
     multiprocessors may go without one; in short ones the first bytes are what everybody waits for."""
     cores = machine.cores
     together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
-    busy = BUSY * together if long else together
-    under_way = asked * (together if long else max(1.0, together)) / UNDER_WAY
+    if long:
+        share = min(1.0, BUSY * together, together * asked / UNDER_WAY)
+    else:
+        share = min(1.0, together) * min(1.0, max(1.0, together) * asked / UNDER_WAY)
     worth = next(worth for n, worth in PIECES if piece >= n) if long or piece < machine.line_bytes else 1.0
-    return min(1.0, busy) * min(1.0, under_way) * worth * _balance(blocks, cores)
+    return share * worth * _balance(blocks, cores)
 
 
 def _filled(k: UOp, rows: int) -> float:

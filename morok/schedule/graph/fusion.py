@@ -120,11 +120,8 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
     plain = {} if machine.has_grid else first_of_two(order, products)
     while True:
         inline = segments.union(*(found.between for found in passing))
-        apart = (
-            dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it")
-            | plain
-            | alone
-        )
+        masks = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it")
+        apart = masks | plain | alone
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
