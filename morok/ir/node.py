@@ -98,7 +98,7 @@ class UOp(_Fields):
         raise AttributeError(f"a node is immutable; {name!r} cannot be deleted")
 
     def __bool__(self) -> bool:
-        if self.dtype is bool_ and self.op is not Ops.CONST:
+        if self.dtype is bool_ and self.src and self.src[0].dtype.is_index:
             raise VariableError(f"whether {_shown(self)} is known when it runs, and not here")
         return True
 

@@ -131,7 +131,7 @@ def loses_its_tile(
     are of outputs that all want the same. What is stored and read back for it is the product, or `instead`
     what stands in its way."""
     machine = costs.machine
-    count, kept = min(costs.count[node], outputs), instead or node
+    count, kept = min(costs.count[node], outputs), node if instead is None else instead
     stored = 2 * costs.count[kept] * kept.dtype.itemsize
     if machine.grid is None:
         longer = (UNTILED - 1) * costs.work[node] * count

@@ -134,7 +134,10 @@ def _gradients(loss: Tensor, marks: list[UOp]) -> list[UOp]:
     """The gradient for every mark; zeros where the loss does not depend on it."""
     wanted = set(marks)
     found = pull_back(loss.uop, seed_gradient(loss, None), wanted.__contains__, lambda _: False)
-    return [found.get(mark) or expand_to(const(mark.dtype, 0.0), require_shape(mark)) for mark in marks]
+    for mark in marks:
+        if mark not in found:
+            found[mark] = expand_to(const(mark.dtype, 0.0), require_shape(mark))
+    return [found[mark] for mark in marks]
 
 
 # --- gradients of one's own

@@ -228,3 +228,12 @@ def test_what_is_made_of_a_sum_in_pieces_stays_narrow_before_products() -> None:
 def shape_of(ast: UOp) -> list[int]:
     """The sizes of a kernel's loops."""
     return [int(n.src[0].arg) for n in toposort(ast) if n.op is Ops.RANGE]
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR", "PYTHON"])
+def test_a_truth_may_stand_in_the_way_of_a_sum(device: str) -> None:
+    """Whether there is a value is not whether it is true."""
+    a = np.array([[3, 1.25, 0], [-2, -1.5, -3.75]], np.float32)
+    x, truth = Tensor(a, device=device), Tensor(np.array([[True], [True]]), device=device).max()
+    found = (-(x.cat(x, x, dim=0) + truth)).argmax()
+    assert found.item() == (-(np.concatenate([a, a, a]) + 1)).argmax()

@@ -151,7 +151,9 @@ def _add(node: UOp, a: Places, b: Places) -> Places:
         if pair not in known:
             x, y = pair
             known[pair] = (
-                split(simplify(alu(Ops.ADD, x, y))) if x is not None and y is not None else (x or y, 0)
+                split(simplify(alu(Ops.ADD, x, y)))
+                if x is not None and y is not None
+                else (y if x is None else x, 0)
             )
         sums.append(known[pair])
     extra = [sums[0][1] if lanes == 1 else sums[i][1] for i in range(node.dtype.lanes)]

@@ -413,9 +413,9 @@ def _is_aligned(read: Read, lanes: int) -> bool:
     where steps do, are one row."""
     rest, row = dict(read.steps), 1
     kind = next(r.arg[1] for r, k in rest.items() if k == 1)
-    while along := next((r for r, k in rest.items() if k == row and r.arg[1] is kind), None):
-        row *= trips(along)
-        del rest[along]
+    while along := [r for r, k in rest.items() if k == row and r.arg[1] is kind]:
+        row *= trips(along[0])
+        del rest[along[0]]
     return all(k % lanes == 0 for k in rest.values())
 
 
