@@ -134,10 +134,9 @@ def _gradients(loss: Tensor, marks: list[UOp]) -> list[UOp]:
     """The gradient for every mark; zeros where the loss does not depend on it."""
     wanted = set(marks)
     found = pull_back(loss.uop, seed_gradient(loss, None), wanted.__contains__, lambda _: False)
-    for mark in marks:
-        if mark not in found:
-            found[mark] = expand_to(const(mark.dtype, 0.0), require_shape(mark))
-    return [found[mark] for mark in marks]
+    for missing in wanted - found.keys():
+        found[missing] = expand_to(const(missing.dtype, 0.0), require_shape(missing))
+    return [found[x] for x in marks]
 
 
 # --- gradients of one's own
