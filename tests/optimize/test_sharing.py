@@ -110,8 +110,8 @@ def test_a_row_is_computed_once_where_its_columns_could_be_shared() -> None:
 
 @pytest.mark.parametrize("columns", [2992, 1040, 3001])
 def test_no_thread_has_a_rest_of_the_columns_to_itself(columns: int) -> None:
-    """Where memory takes masks, all of a single row's columns are shared evenly (those of processors with AMX,
-    if they are short, share the steps)."""
+    """Where memory takes masks, all columns of a single row are shared evenly (processors with AMX share the
+    steps of short ones)."""
     (ast,) = planned(lambda: empty(1, 824) @ empty(824, columns), "avx512", 8)
     assert threads(ast) == 8 and len(ast.src) == 1
 
