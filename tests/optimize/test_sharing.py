@@ -71,7 +71,8 @@ PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, list[int]]] = {
     "many heads": (lambda: attention(32, 192, 192, 128), 8, [32]),
     # fewer rows than cores are still more than one
     "one query": (lambda: attention(5, 1, 720, 128), 8, [180, 5, 5]),
-    "few panels": (lambda: empty(64, 128) @ empty(128, 512), 8, [22]),
+    "few panels": (lambda: empty(64, 128) @ empty(128, 320), 8, [15]),
+    "a panel for each": (lambda: empty(64, 128) @ empty(128, 512), 8, [8]),
     # what a single core sums up is as long as what others do
     "few outputs": (lambda: empty(32, 16984) @ empty(16984, 80), 8, [8, 20]),
     "few outputs, two cores": (lambda: empty(32, 16984) @ empty(16984, 80), 2, [4, 20]),
@@ -88,6 +89,14 @@ PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, list[int]]] = {
 def test_threads_share_what_there_is(name: str) -> None:
     make, cores, want = PROGRAMS[name]
     assert [threads(ast) for ast in planned(make, "avx512-amx", cores)] == want
+
+
+def test_a_panel_comes_once_for_many_rows() -> None:
+    """Where the rows of a block have too many steps for the second cache, the steps are cut, not the rows."""
+    for m, k, n in ((2048, 4096, 512), (2048, 2048, 2048), (3000, 3000, 3000)):
+        (ast,) = planned(lambda m=m, k=k, n=n: empty(m, k) @ empty(k, n), "avx512-amx", 2)
+        cut = [opt.amount for opt in applied(ast) if opt.name == "TILE"]
+        assert min(cut) >= 64, (m, k, n, cut)
 
 
 def test_columns_in_one_piece_are_not_summed_by_every_thread() -> None:

@@ -86,6 +86,15 @@ def test_unknown_types_are_not_multiplied() -> None:
     assert not uses_tiles(optimize(plain, MACHINE))
 
 
+def test_blocks_stay_in_the_second_cache() -> None:
+    """Rows and the panels that pass by them are read again and again, so both of them stay there."""
+    for count, steps in ((2048, 2048), (1024, 4096)):
+        ast = optimize(kernel_of(product(count, count, steps, bfloat16, float32)), MACHINE)
+        panels, rows = (opt.amount for opt in applied(ast) if opt.name == "TILE" and opt.amount > 32)
+        assert panels * steps * 2 <= MACHINE.l2_bytes // 4
+        assert rows * steps * 2 <= MACHINE.l2_bytes // 4
+
+
 def test_whole_rows_are_read_as_they_lie() -> None:
     """Only the right operand is copied; rows that begin in the middle of a line are copied too."""
     for steps, copies in ((64, 1), (70, 2)):

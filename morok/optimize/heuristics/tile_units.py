@@ -22,6 +22,8 @@ from morok.optimize.heuristics.packing import fitting, steps_of
 from morok.optimize.loops import size
 
 WIDE = 2  # tiles of a block, along rows and along columns
+FOR_ALL_ROWS = 1 / 2  # of the second cache, if they stay there while the panels pass
+PART = 1 / 4  # of it for a block of rows, and for the stretch of panels that passes
 COPIED = 0.25  # cycles of an element of the right operand: it is turned, and put beside others
 VECTORS = 2  # products of vectors in a cycle
 
@@ -73,20 +75,21 @@ class Plan(NamedTuple):
 
 
 def _plan(builder: Builder, product: Contraction, unit: TileUnit, block: list[int]) -> Plan:
-    """All rows pass by each panel, if they stay in the second cache; else as many as do pass by a stretch of
-    panels. Threads share the columns, or rows that are many more, since what is not shared each of them
-    copies or reads."""
+    """All rows pass by each panel, if they stay in the second cache; else a part of them passes by a stretch
+    of panels, both of which stay there. Threads share the columns, or rows that are many more, since what is
+    not shared each of them copies or reads."""
     machine = builder.machine
     tiles, panels = (-(-trips(r) // part) for r, part in zip((product.i, product.j), block, strict=True))
     step_bytes = math.prod(map(trips, steps_of(product.reduce))) * unit.inputs.itemsize
     shares = machine.cores if builder.shares and math.prod(map(trips, product.batch)) < machine.cores else 1
     by_rows = shares > 1 and tiles >= 2 * shares and panels < shares
     own = -(-tiles // shares) if by_rows else tiles
-    some = fitting(own, machine.l2_bytes // 2 // (block[0] * step_bytes))
-    if some == own:
+    row, panel = (part * step_bytes for part in block)
+    if own * row <= machine.l2_bytes * FOR_ALL_ROWS:
         return Plan(own, 1, shares if by_rows else 1)
+    some = fitting(own, int(machine.l2_bytes * PART) // row)
     mine = panels if by_rows else -(-panels // shares)
-    stretch = -(-mine // -(-mine * block[1] * step_bytes // (machine.local_bytes // 2)))
+    stretch = fitting(mine, int(machine.l2_bytes * PART) // panel)
     return Plan(some, stretch, shares if by_rows else 1, 1 if by_rows else shares)
 
 
