@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
+from morok.caches import Cache
 from morok.dtype import DType
 from morok.ir.matrix import MatrixUnit
 from morok.machine.machine import Machine
@@ -155,6 +156,10 @@ def tiles_of(unit: MatrixUnit, machine: Machine, boxes: bool = True) -> list[tup
     return found
 
 
+_Asked = tuple[Problem, tuple[MatrixUnit, ...], Machine, bool]
+_product_clocks: Cache[_Asked, float] = Cache("machine.product_clocks", 4096)
+
+
 def product_clocks(
     problem: Problem, inputs: DType, output: DType, machine: Machine, plain: bool = True
 ) -> float:
@@ -162,10 +167,18 @@ def product_clocks(
 
     `rate` and `lanes` of the problem are filled in here.
     """
+    asked = problem, tuple(units_for(inputs, output, machine)), machine, plain
+    found = _product_clocks.get(asked)
+    if found is None:
+        found = _product_clocks[asked] = _best_clocks(*asked)
+    return found
+
+
+def _best_clocks(problem: Problem, units: tuple[MatrixUnit, ...], machine: Machine, plain: bool) -> float:
     rates = machine.products
     assert rates is not None
     found: list[float] = []
-    for unit in units_for(inputs, output, machine):
+    for unit in units:
         rate = rates.unit_rate / unit.inputs.itemsize * (1.0 if plain else rates.computed)
         asked = problem.at_rate(rate, unit.lanes)
         found += [clocks(asked, s, machine, roles) for s, roles in tiles_of(unit, machine, plain)]
@@ -174,6 +187,26 @@ def product_clocks(
         asked = problem.at_rate(rate, 1)
         found = [clocks(asked, s, machine) for s in rates.thread_tiles]
     return min(found)
+
+
+def least_clocks(work: int, inputs: DType, output: DType, machine: Machine) -> float:
+    """What so many products take at least, however they are cut: all multiprocessors at the rate of the best
+    tile. `product_clocks` is never less."""
+    rates = machine.products
+    assert rates is not None
+    best = 0.0
+    for unit in units_for(inputs, output, machine):
+        worth = max(s.worth * _worth(roles, machine) for s, roles in tiles_of(unit, machine))
+        best = max(best, rates.unit_rate / unit.inputs.itemsize * worth)
+    best = best or rates.thread_rate * max(s.worth for s in rates.thread_tiles)
+    return work / (best * max(1, machine.cores))
+
+
+def _worth(roles: int, machine: Machine) -> float:
+    """What a tile's rate is multiplied by where threads share the work so."""
+    rates = machine.products
+    assert rates is not None
+    return {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))[0]
 
 
 def memory_clocks(nbytes: float, blocks: float, machine: Machine) -> float:

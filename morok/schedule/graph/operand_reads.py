@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
+from morok import knobs
+from morok.caches import Cache
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -21,6 +23,9 @@ class Read(NamedTuple):
     """A lowered read of an operand: how far each loop moves it."""
 
     steps: Mapping[UOp, int]
+
+
+_known: Cache[tuple[UOp, object], dict[int, Read]] = Cache("schedule.operand_reads", 1024)
 
 
 def base_of(x: UOp) -> UOp:
@@ -42,22 +47,31 @@ def reads_of_operands(node: UOp, bases: list[UOp]) -> list[Read] | None:
     kernel = on_memory(node, set(bases).__contains__)
     if kernel is None:
         return None
+    asked = kernel, knobs.cache_key()
+    found = _known.get(asked)
+    if found is None:  # products of equal form, such as a layer's three of one width, are lowered once
+        found = _known[asked] = _lowered_reads(kernel)
+    numbers = [i + 1 for i, _ in enumerate(in_order(node, bases))]
+    if sorted(found) != numbers:
+        return None
+    return [found[1 + in_order(node, bases).index(b)] for b in bases]
+
+
+def _lowered_reads(kernel: UOp) -> dict[int, Read]:
+    """The reads of a kernel by the numbers of memory; none where they are not those of a plain sum."""
     for stage in KERNEL_STAGES:
         kernel = stage.apply(kernel, None)
     reads = [n for n in toposort(kernel) if n.op is Ops.INDEX and not n.dtype.is_ptr]
     sums = [n for n in toposort(kernel) if n.op is Ops.REDUCE]
     if len(reads) != 2 or len(sums) != 1:
-        return None
+        return {}
     found: dict[int, Read] = {}
     for n in reads:
         terms, _ = split_sum(n.src[1])
         if any(t.op is not Ops.RANGE for t, _ in terms):
-            return None
+            return {}
         found[int(n.src[0].arg)] = Read({t: k for t, k in terms if k})
-    numbers = [i + 1 for i, _ in enumerate(in_order(node, bases))]
-    if sorted(found) != numbers:
-        return None
-    return [found[1 + in_order(node, bases).index(b)] for b in bases]
+    return found
 
 
 def in_order(node: UOp, bases: list[UOp]) -> list[UOp]:

@@ -18,7 +18,7 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.core_time import panels_of, product_cycles
 from morok.machine.devices import machine_of
-from morok.machine.grid_time import memory_clocks, units_for
+from morok.machine.grid_time import least_clocks, memory_clocks, units_for
 from morok.machine.machine import Machine
 from morok.machine.rates import LongReduce, Splits, TallReduce
 from morok.schedule.contraction import GraphContraction, contraction_at, is_whole, memory_axis
@@ -100,6 +100,8 @@ def _priced(node: UOp, machine: Machine) -> int:
     if whole is None or whole < 2 * machine.grid.launch:
         return 1
     best, clocks = 1, machine.grid.split * whole
+    if _least(node, found, machine) >= clocks:
+        return 1  # whatever the number of pieces
     for pieces in _counts(machine.cores, found is not None):
         if pieces * FEWEST_STEPS > steps:
             break
@@ -112,6 +114,17 @@ def _priced(node: UOp, machine: Machine) -> int:
         if total < clocks:
             best, clocks = pieces, total
     return best
+
+
+def _least(node: UOp, found: GraphContraction | None, machine: Machine) -> float:
+    """What a product in two or more pieces takes at least; 0 where nobody knows. Most have tiles for all
+    multiprocessors anyway, and pieces of them need no prices one by one."""
+    if found is None or min(found.rows, found.columns) < 2:
+        return 0.0
+    assert machine.grid is not None
+    parts = 2 * elements(known_shape(node)) * node.dtype.itemsize
+    summed = memory_clocks(2 * parts, machine.cores, machine) + machine.grid.launch
+    return least_clocks(found.work, found.inputs, found.output, machine) + summed
 
 
 def _counts(cores: int, tiled: bool) -> list[int]:
