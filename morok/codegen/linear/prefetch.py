@@ -6,6 +6,7 @@ the end of an array: nothing is read there, and nothing can go wrong.
 
 A panel that was packed into local memory and is longer than the first cache comes from the second one for
 every tile of rows. Where the machine says that this takes longer than it hides, its lines are asked for, too.
+So are those of columns of a matrix that a tile goes down again for other rows: each step is a piece of a row.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _streams(loops: list[UOp], body: list[UOp], machine: Machine) -> list[tuple[
     loop, line_bytes = loops[-1], machine.line_bytes
     reads: dict[UOp, list[UOp]] = {}
     for n in body:
-        if n.op is Ops.LOAD and n.dtype.lanes > 1 and _ahead(n.src[0], machine):
+        if n.op is Ops.LOAD and n.dtype.lanes > 1 and (_ahead(n.src[0], machine) or machine.panel_ahead):
             reads.setdefault(n.src[0].src[0], []).append(n)
     found = []
     for loads in reads.values():
@@ -70,14 +71,31 @@ def _streams(loops: list[UOp], body: list[UOp], machine: Machine) -> list[tuple[
             continue
         for run in runs:
             place, nbytes = run[0].src[0], sum(n.dtype.itemsize for n in run)
-            if step(place.src[1], loop) != sum(n.dtype.lanes for n in run):
+            amount = step(place.src[1], loop)
+            if amount != sum(n.dtype.lanes for n in run):
+                each = (amount or 0) * run[0].dtype.scalar.itemsize
+                if each > nbytes and _comes_again(place, loops, each, machine):
+                    found.append((place, nbytes, machine.panel_ahead // nbytes * each))
                 continue
             walk = nbytes * (vmax(loop) + 1)
-            if nbytes % line_bytes or _is_short(place.src[1], walk):
+            if nbytes % line_bytes or not _ahead(place, machine) or _is_short(place.src[1], walk):
                 continue
             if _space(place) is AddrSpace.GLOBAL or walk > machine.l1_bytes * STAYS:
                 found.append((place, nbytes, _ahead(place, machine)))
     return found
+
+
+def _comes_again(place: UOp, loops: list[UOp], each: int, machine: Machine) -> bool:
+    """Whether a walk that takes so many bytes at a step is walked again, and leaves the first cache before.
+
+    Whoever walks it again finds it in the second cache, as long as that holds it.
+    """
+    *around, loop = loops
+    if not machine.panel_ahead or len(place.src) != 2 or _space(place) is not AddrSpace.GLOBAL:
+        return False
+    walk = each * (vmax(loop) + 1)
+    repeats = any(step(place.src[1], r) == 0 for r in around)
+    return repeats and machine.l1_bytes * STAYS < walk <= machine.l2_bytes
 
 
 def _runs(loads: list[UOp]) -> list[list[UOp]]:
