@@ -131,6 +131,7 @@ def group(*xs: UOp) -> UOp:
 
 
 APPROXIMATE = "approximate"
+WEIGHT = "weight"  # exp of what is not above 0: results below the smallest normal number may count as 0
 RARE = "rare"  # a choice of which the first side is hardly ever taken
 
 

@@ -10,6 +10,8 @@ from morok.render.llvm_remainder import remainder
 from morok.render.llvm_types import suffix, type_name
 from morok.render.llvm_writer import Writer
 
+MASKED = 64  # bytes of vectors whose comparisons go to mask registers, on x86
+
 
 def arithmetic_text(writer: Writer, node: UOp) -> str:
     if node.op is Ops.MULACC and not node.dtype.is_float:
@@ -25,6 +27,8 @@ def arithmetic_text(writer: Writer, node: UOp) -> str:
     if node.op is Ops.FMOD:
         return remainder(writer, node)
     operands = [writer.name_of(s) for s in node.src]
+    if node.op in (Ops.MAX, Ops.MIN) and _fills_mask_registers(writer, node):
+        return _extreme(writer, node, *operands)
     if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
         if writer.in_place and writer.loops:
             operands[2] = writer.number(node.src[2])
@@ -44,6 +48,34 @@ def _fence(writer: Writer, node: UOp, x: str) -> str:
     return writer.let(
         writer.call(f"llvm.arithmetic.fence.{suffix(node.dtype)}", node.dtype, [(node.dtype, x)])
     )
+
+
+def _fills_mask_registers(writer: Writer, node: UOp) -> bool:
+    """Whether comparisons of such vectors are masks: of 64 bytes, on x86. LLVM knows what to do for constants."""
+    wide = writer.arch == "x86_64" and node.dtype.is_float and node.dtype.itemsize == MASKED
+    return wide and all(s.op not in (Ops.CONST, Ops.VCONST) for s in node.src)
+
+
+def _extreme(writer: Writer, node: UOp, x: str, y: str) -> str:
+    """The larger or the smaller one, in three instructions where LLVM has seven.
+
+    The processor's own instruction is right unless both are equal, zeros of either sign perhaps, or one is
+    NaN. Then all bits of both together are the result, but that the larger zero has a sign if both have.
+    """
+    t, bits = type_name(node.dtype), node.dtype.scalar.bits
+    whole = f"<{node.dtype.lanes} x i{bits}>"
+    order = "ogt" if node.op is Ops.MAX else "olt"
+    better = writer.let(f"fcmp {order} {t} {x}, {y}")
+    found = writer.let(f"select <{node.dtype.lanes} x i1> {better}, {t} {x}, {t} {y}")
+    a, b = (writer.let(f"bitcast {t} {v} to {whole}") for v in (x, y))
+    joined = writer.let(f"or {whole} {a}, {b}")
+    if node.op is Ops.MAX:
+        magnitude = writer.let(f"and {whole} {joined}, splat (i{bits} {(1 << bits - 1) - 1})")
+        signs = writer.let(f"and {whole} {a}, {b}")
+        joined = writer.let(f"or {whole} {magnitude}, {signs}")
+    joined = writer.let(f"bitcast {whole} {joined} to {t}")
+    alike = writer.let(f"fcmp ueq {t} {x}, {y}")
+    return f"select <{node.dtype.lanes} x i1> {alike}, {t} {joined}, {t} {found}"
 
 
 def _mulhi(writer: Writer, node: UOp) -> str:

@@ -110,6 +110,7 @@ _SQRT_HALF = {float32: 0x3F3504F3, float64: 0x3FE6A09E667F3BCD}
 _EXP_RANGE = {float32: (-176.0, 89.0), float64: (-1418.0, 710.0)}
 LEAST_ADDED = 1e-20  # to this, what is smaller than any normal number adds nothing
 _EXP_NORMAL = {float32: -86.0, float64: -707.0}  # above it, half of exp is a normal number
+_EXP_ZERO = {float32: -88.0, float64: -709.0}  # whose power of two is below all normal ones: its bits are 0
 # Sigmoids: by how many powers of two the denominator is smaller on the way, and the exponents that count.
 # With these the denominator and its inverse are normal numbers, so an approximate inverse is enough.
 _SIGMOID = {float32: (64, -40.0, 110.5), float64: (64, -64.0, 753.7)}
@@ -184,6 +185,14 @@ def exp_plus(x: UOp, c: UOp) -> UOp:
     low, high = _EXP_NORMAL[x.dtype.scalar], _EXP_RANGE[x.dtype.scalar][1]
     p, bits = _exp_within(x, low, high, _bias(x) - 1)
     return fma(p, 2.0, 2.0) * _from_last_bits(bits, x) + c
+
+
+def exp_of_weight(x: UOp) -> UOp:
+    """e^x of what is not above 0, which is 0 where it would be no normal number: one power of two is enough,
+    and nothing is looked at but the lower end."""
+    p, bits = _exp_minus_one(x.maximum(_EXP_ZERO[x.dtype.scalar]), 1, _bias(x))
+    power = _from_last_bits(bits, x)
+    return fma(p, power, power)
 
 
 def exact_quotient(x: UOp, y: UOp) -> UOp:

@@ -8,7 +8,7 @@ from typing import Any
 
 from morok.codegen.decompose import exponential, integers, rounding, trigonometric
 from morok.dtype import float32
-from morok.ir.build import APPROXIMATE
+from morok.ir.build import APPROXIMATE, WEIGHT
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
@@ -121,7 +121,8 @@ def decompose_rules() -> Rules:
     for op, function in _FUNCTIONS.items():
 
         def expand(node: UOp, function: Callable[..., UOp] = function) -> UOp:
-            return function(*node.src)
+            how = exponential.exp_of_weight if node.op is Ops.EXP and node.arg == WEIGHT else function
+            return how(*node.src)
 
         expand.__name__ = op.name.lower()
         yield op.name.lower(), Head(op).any() >> _unless_native(expand), _NEEDED, _CODE

@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple
 
 from morok.ir.bounds import vmax
-from morok.ir.build import bufferize
+from morok.ir.build import WEIGHT, bufferize
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
@@ -168,6 +168,8 @@ def cache_scores(loops: Loops, opt: Opt) -> UOp:
     top = make(Ops.REDUCE, score.dtype, every_score, power.top.arg, power.top.origin)
     tile, lane = tiles(AxisKind.LOOP)
     each = substitute(power.node, {power.scores: read(row, keys.place(tile, lane)), power.top: top})
+    if each.op is Ops.EXP:  # beside the largest weight, which is 1, the smallest numbers are nothing
+        each = make(Ops.EXP, each.dtype, each.src, WEIGHT, each.origin)
     powers = bufferize(each, row, tile, lane, arg=("local", f"powers{number}"))
 
     def weight(row: UOp, place: UOp) -> UOp:
