@@ -21,7 +21,7 @@ from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
 UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
-STAYS = 3 / 4  # of the first cache: a panel that is no longer than that is still there for the next tile
+STAYS = 3 / 8  # of the first cache: a panel that is no longer than that is still there for the next tile
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
