@@ -101,11 +101,11 @@ class HostAllocator:
 
     def _new(self, nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
         try:
-            return _aligned(nbytes, make)
+            return aligned(nbytes, make)
         except (MemoryError, ValueError, OSError):
             self.forget()
         try:
-            return _aligned(nbytes, make)
+            return aligned(nbytes, make)
         except (MemoryError, ValueError, OSError):
             raise OutOfMemory(
                 f"{self.name} has no room for {show_bytes(nbytes)}; {show_bytes(self.used)} are in use"
@@ -169,13 +169,14 @@ def _zeros(nbytes: int, dtype: type[np.uint8]) -> Array:
 def aligned_copy(array: Array) -> Array:
     """A copy in the order of its axes that begins on a cache line, as `from_numpy` takes it: vectors of it
     lie in one line each."""
-    raw = _aligned(array.nbytes, np.empty)
+    raw = aligned(array.nbytes, np.empty)
     copy: Array = raw[: array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
 
-def _aligned(nbytes: int, make: Callable[..., Array]) -> Array:
+def aligned(nbytes: int, make: Callable[..., Array]) -> Array:
+    """So many bytes from a cache line on."""
     raw = make(nbytes + ALIGNMENT, dtype=np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + nbytes]

@@ -23,6 +23,7 @@ from onnx import ModelProto, TensorProto
 from morok.errors import FormatError, UnsupportedModel
 from morok.onnx.types import Array, numpy_type
 from morok.onnx.values import decode_array
+from morok.onnx.wire import read_apart
 
 LARGEST = 1 << 40  # elements of a constant; more is a mistake, or malice
 _BITS: dict[int, int] = {
@@ -34,18 +35,19 @@ _BITS: dict[int, int] = {
 }
 
 
-def read_model(source: Any) -> tuple[ModelProto, str]:
-    """A model from a path, its bytes, or a message; and the folder that its data may lie in."""
+def read_model(source: Any) -> tuple[ModelProto, str, dict[int, Array]]:
+    """A model from a path, its bytes, or a message; the folder that its data may lie in; and the bytes of
+    constants of its graph that are not in the message, by their numbers."""
     if isinstance(source, ModelProto):
-        return source, ""
+        return source, "", {}
     if isinstance(source, bytes | bytearray | memoryview):
-        return _parse(bytes(source), "the bytes"), ""
+        return _parse(bytes(source), "the bytes"), "", {}
     path = Path(source)
     try:
-        data = path.read_bytes()
+        message, apart = read_apart(str(path)) or (path.read_bytes(), {})
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}") from None
-    return _parse(data, str(path)), str(path.resolve().parent)
+    return _parse(message, str(path)), str(path.resolve().parent), apart
 
 
 def _parse(data: bytes, what: str) -> ModelProto:
@@ -69,14 +71,18 @@ def require_count(name: str, shape: Any, itemsize: int) -> int:
     return int(count)
 
 
-def require_size(proto: TensorProto) -> Array | None:
+def require_size(proto: TensorProto, apart: Array | None = None) -> Array | None:
     """What a constant declares must be there, before memory is taken for it; the array, if it is there as it
-    is. A message copies its bytes for whoever looks at them, so this is done once."""
+    is. A message copies its bytes for whoever looks at them, so this is done once. Bytes that were kept
+    `apart` are the message's own."""
+    if apart is not None and (proto.data_type in _BITS or sys.byteorder != "little"):
+        proto.raw_data, apart = apart.tobytes(), None
     count = require_count(proto.name, proto.dims, numpy_type(proto.data_type).itemsize)
     if proto.data_location == TensorProto.EXTERNAL or proto.data_type == TensorProto.STRING:
         return None
-    if proto.HasField("raw_data"):
-        wanted, data = _bytes_of(proto.data_type, count), proto.raw_data
+    if apart is not None or proto.HasField("raw_data"):
+        wanted = _bytes_of(proto.data_type, count)
+        data: Any = proto.raw_data if apart is None else apart
         if len(data) != wanted:
             raise FormatError(f"constant {proto.name!r} has {len(data)} bytes, and needs {wanted}")
         if proto.data_type not in _BITS and sys.byteorder == "little":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +13,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from morok.errors import FormatError, UnsupportedModel
-from morok.onnx.types import STRING, is_known, numpy_type, type_name
+from morok.onnx.types import STRING, Array, is_known, numpy_type, type_name
 from morok.onnx.values import Host
 
 
@@ -183,15 +185,16 @@ def _text(value: bytes) -> Any:
         return value
 
 
-def read_tensor(proto: TensorProto, scope: Scope) -> Host:
-    """A constant of the file. Data outside of it are mapped, not read."""
+def read_tensor(proto: TensorProto, scope: Scope, apart: Array | None = None) -> Host:
+    """A constant of the file. Data outside of it are mapped, not read. `apart`: its bytes, if they are not
+    in the message."""
     from morok.onnx.files import external_array, require_size
 
     if proto.data_type != STRING and not is_known(proto.data_type):
         raise UnsupportedModel(
             f"constant {proto.name!r} is of {type_name(proto.data_type)}, which is not supported"
         )
-    found = require_size(proto)
+    found = require_size(proto, apart)
     if found is not None:
         return Host(found, proto.data_type, lasting=True)
     if proto.data_location == TensorProto.EXTERNAL:
@@ -229,15 +232,18 @@ def read_sparse(proto: onnx.SparseTensorProto, scope: Scope) -> Host:
     return Host(dense, proto.values.data_type, lasting=True)
 
 
-def read_graph(graph: GraphProto, scope: Scope) -> Program:
-    """A program from a graph of the file."""
+_NONE: Mapping[int, Array] = MappingProxyType({})
+
+
+def read_graph(graph: GraphProto, scope: Scope, apart: Mapping[int, Array] = _NONE) -> Program:
+    """A program from a graph of the file. `apart`: bytes of constants that are not in it, by number."""
     scope.depth += 1
     if scope.depth > _DEPTH:
         raise FormatError(f"graphs lie more than {_DEPTH} deep in each other")
     require_text(*(part.name for part in (*graph.initializer, *graph.input, *graph.output)))
     require_text(*(t.values.name for t in graph.sparse_initializer))
     try:
-        constants = {t.name: read_tensor(t, scope) for t in graph.initializer}
+        constants = {t.name: read_tensor(t, scope, apart.get(n)) for n, t in enumerate(graph.initializer)}
         constants |= {t.values.name: read_sparse(t, scope) for t in graph.sparse_initializer}
         nodes = [Node(proto, n, scope) for n, proto in enumerate(graph.node)]
         infos = {info.name: info for info in (*graph.input, *graph.output)}

@@ -323,8 +323,8 @@ def load(source: Any, dims: Mapping[str, int] | None = None, symbolic: bool = Tr
 
     Sizes that change between calls become symbolic; with `symbolic=False` each set of sizes is compiled.
     """
-    proto, folder = read_model(source)
+    proto, folder, apart = read_model(source)
     proto = prepared(proto)
     versions = {("" if s.domain == "ai.onnx" else s.domain): s.version for s in proto.opset_import}
     name = os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else proto.graph.name
-    return Model(read_graph(proto.graph, Scope(versions, folder)), name or "model", dims, symbolic)
+    return Model(read_graph(proto.graph, Scope(versions, folder), apart), name or "model", dims, symbolic)
