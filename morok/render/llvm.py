@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from morok.codegen.vector.vectors import turned_rows
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
@@ -25,7 +26,7 @@ from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
 from morok.render.llvm_places import Pieces
 from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
 from morok.render.llvm_tiles import configured, tile_product
-from morok.render.llvm_transpose import turned_groups, turned_rows
+from morok.render.llvm_transpose import turned_groups
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import ALIGN, Loop, Writer, table_of_numbers
 from morok.render.program import Argument, Program, line_numbers
@@ -42,7 +43,7 @@ class _Kernel(Writer):
             self.starts.append(len(self.lines))
             if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread or node in self.pointers.unneeded:
                 continue  # written where they are used, if they are
-            if node in self.only_stored:
+            if node in self.only_stored or node in self.only_turned:
                 continue
             self.comment(node)
             if node in self.pieces.cut:
@@ -259,6 +260,8 @@ class _Kernel(Writer):
             piece = self.pieces.taken(node)
             if piece is not None:
                 return piece
+            if (rows := turned_rows(node)) is not None:
+                return self.transpose(*rows, t)
             x, whole = self.name_of(node.src[0]), type_name(node.src[0].dtype)
             if len(node.arg) == 1:
                 return self.let(f"extractelement {whole} {x}, i32 {node.arg[0]}")

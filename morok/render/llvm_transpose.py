@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from morok.codegen.vector.vectors import turned_rows
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 
@@ -19,16 +20,14 @@ FEWEST = 4  # rows
 Shuffle = Callable[[str, str, list[int]], str]
 
 
-def turned_rows(node: UOp) -> tuple[tuple[UOp, ...], int] | None:
-    """The rows of which a vector is one lane each, and which; None if it is something else."""
-    count = node.dtype.lanes
-    if node.op is not Ops.VECTORIZE or count < FEWEST or count & (count - 1):
-        return None
-    rows = tuple(s.src[0] if s.op is Ops.GEP else s for s in node.src)
-    number = node.src[0].arg if node.src[0].op is Ops.GEP else None
-    same = all(s.op is Ops.GEP and s.arg == number for s in node.src)
-    square = same and all(row.dtype.lanes == count for row in rows) and len(set(rows)) == count
-    return (rows, number[0]) if square and number is not None else None
+def only_turned(instructions: tuple[UOp, ...]) -> frozenset[UOp]:
+    """Lanes and rows side by side that nobody wants but vectors that are made of whole rows."""
+    whole = {n for n in instructions if n.op in (Ops.GEP, Ops.VECTORIZE) and turned_rows(n) is not None}
+    found = {s for n in whole for s in n.src}
+    for node in instructions if found else ():
+        if node not in whole and not found.isdisjoint(node.src):
+            found.difference_update(node.src)
+    return frozenset(found)
 
 
 def turned_groups(node: UOp) -> tuple[tuple[UOp, ...], int, int] | None:

@@ -18,7 +18,7 @@ from morok.render.llvm_list import (
     written_slots,
 )
 from morok.render.llvm_pointers import INDEXED, Pointer, pointers_of
-from morok.render.llvm_transpose import transposed
+from morok.render.llvm_transpose import only_turned, transposed
 from morok.render.llvm_types import constant, listed, type_name
 from morok.render.program import Argument
 
@@ -92,6 +92,7 @@ class Writer:
         self.only_stored = self.registers.only_stored(instructions)
         self.written_in = written_slots(instructions, accesses, self.registers)
         self.once = outside_of_thread(instructions)
+        self.only_turned = only_turned(instructions)
         self.spread = only_spread(instructions)
         # an x86 processor loads an element into all lanes at once; from a register a shuffle takes the place
         # of a multiplication

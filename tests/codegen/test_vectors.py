@@ -10,8 +10,17 @@ import pytest
 from morok.codegen.vector.devectorize import cut_arithmetic
 from morok.codegen.vector.indices import lane_conditions
 from morok.codegen.vector.loads import add_load, certain
-from morok.codegen.vector.vectors import concat, gather, splat, swizzle, vector_constant
-from morok.dtype import DType, bool_, float32, index, void
+from morok.codegen.vector.vectors import (
+    by_lanes,
+    concat,
+    gather,
+    splat,
+    swizzle,
+    turned,
+    turned_rows,
+    vector_constant,
+)
+from morok.dtype import DType, bool_, float16, float32, index, void
 from morok.ir.build import define_global, rng
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
@@ -50,6 +59,30 @@ def test_one_lane_twice_is_that_scalar_twice() -> None:
     assert swizzle(v, (2, 2, 2)) is splat(lane(v, 2), 3)
     assert swizzle(v, (2,)) is lane(v, 2) and swizzle(v, (0, 1, 2, 3)) is v
     assert swizzle(v, (3, 1)) is lane(v, 3, 1) and swizzle(lane(v, 3, 1), (1, 0)) is lane(v, 1, 3)
+
+
+def test_a_lane_of_each_row_is_one_node() -> None:
+    """From eight rows on, of numbers that have four bytes at least; stages would go through each element."""
+    rows = [given(f"r{i}", float32.vec(8)) for i in range(9)]
+    whole = concat(rows[:8])
+    column = swizzle(whole, range(3, 64, 8))
+    assert column is lane(whole, *range(3, 64, 8)) and turned_rows(column) == (tuple(rows[:8]), 3)
+    assert swizzle(column, (2,)) is lane(rows[2], 3)
+    assert turned(gather([lane(row, 3) for row in rows[:8]])) is column
+    assert by_lanes(column) is gather([lane(row, 3) for row in rows[:8]])
+    everything = swizzle(whole, [8 * i + k for k in range(8) for i in range(8)])
+    assert everything.op is Ops.CAT and everything.src[3] is column
+    assert concat(everything.src) is everything
+    other = concat([rows[8], *rows[:7]])
+    assert swizzle(concat(rows), [8 * i + 3 for i in (8, 0, 1, 2, 3, 4, 5, 6)]) is lane(
+        other, *range(3, 64, 8)
+    )
+    assert swizzle(whole, [3, 11, 19, 27, 35, 43, 51, 60]).op is Ops.VECTORIZE
+    assert swizzle(whole, [3] * 4 + [11] * 4).op is not Ops.GEP
+    few = concat([given(f"r{i}", float32.vec(4)) for i in range(4)])
+    assert swizzle(few, (1, 5, 9, 13)).op is Ops.VECTORIZE
+    narrow = concat([given(f"n{i}", float16.vec(8)) for i in range(8)])
+    assert swizzle(narrow, range(3, 64, 8)).op is Ops.VECTORIZE
 
 
 def test_lanes_of_even_and_of_uneven_parts() -> None:

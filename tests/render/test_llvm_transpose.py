@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from morok.codegen.pipeline import lower
 from morok.device.cpu.device import program_of
 from morok.device.cpu.llvm import compile_assembly
+from morok.ir.ops import Ops
 from morok.machine.files import load, source
 from morok.optimize.heuristics.apply import optimize
 from morok.render.llvm_transpose import transposed
@@ -41,6 +43,19 @@ def test_turned_operands_are_few_instructions(name: str, most: int) -> None:
     assembly = compile_assembly(text, source(name).processor)
     shuffles = re.findall(r"\bv(?:unpck|perm|shuf|insert|extract|blend|pblend|movlh|movhl)\w*", assembly)
     assert 16 < len(shuffles) <= most and "insertelement" not in text
+
+
+def test_lanes_of_turned_rows_are_not_written() -> None:
+    """Whole rows are turned, and nobody asks for an element of one: 256 in a block."""
+    ast = kernel_of(g.contiguous(g.transpose(g.tensor(512, 512), 1, 0)))
+    linear = lower(optimize(ast, load("avx512")), load("avx512"))
+    assert sum(node.op is Ops.GEP for node in linear.src) <= 16
+    assert "extractelement" not in program_of(ast, load("avx512"), optimize).text
+    ast = kernel_of(g.matmul(g.tensor(64, 96), g.transpose(g.tensor(64, 96), 1, 0)))
+    for name in ("avx512", "neoverse-n1"):
+        text = program_of(ast, load(name), optimize).text
+        made = re.findall(r"(%x\d+) = extractelement", text)
+        assert all(len(re.findall(rf"{x}\b", text)) > 1 for x in made)
 
 
 def test_turned_operands_keep_the_answer() -> None:

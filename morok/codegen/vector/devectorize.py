@@ -20,7 +20,17 @@ from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Conditions, Places, factor, join, places, push_lanes
 from morok.codegen.vector.vector_constants import CONSTANT, fold_lanes
-from morok.codegen.vector.vectors import concat, gather, lane, parts_of, pieces, swizzle
+from morok.codegen.vector.vectors import (
+    by_lanes,
+    concat,
+    gather,
+    lane,
+    parts_of,
+    pieces,
+    swizzle,
+    turned,
+    turned_rows,
+)
 from morok.codegen.vector.whole import in_registers, is_whole, opened, stored_whole
 from morok.dtype import DType, PtrDType, index, void
 from morok.ir.node import UOp, alu, make
@@ -235,6 +245,8 @@ def lanes_of(node: UOp, ctx: Any) -> UOp | None:
     """Lanes of something simpler."""
     if node.dtype.is_ptr:
         return None
+    if turned_rows(node) is not None:
+        return by_lanes(node) if ctx.machine.has_grid else None
     return swizzle(opened(node.src[0], ctx.machine), node.arg)
 
 
@@ -243,9 +255,10 @@ def flat_cat(node: UOp, ctx: Any) -> UOp | None:
     return concat([opened(s, ctx.machine) for s in node.src])
 
 
-def flat_vectorize(node: UOp) -> UOp | None:
-    """Scalars that are lanes of one vector."""
-    return gather(node.src)
+def flat_vectorize(node: UOp, ctx: Any) -> UOp | None:
+    """Scalars that are lanes of one vector, or the same lane of each of some rows."""
+    found = gather(node.src)
+    return found if ctx.machine.has_grid else turned(found)
 
 
 # --- phase 2: lanes through memory

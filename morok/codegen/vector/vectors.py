@@ -52,6 +52,11 @@ def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
 
 def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp:
     """Lanes of a CAT, taken from the parts they lie in."""
+    count = x.src[0].dtype.lanes
+    if count >= _MANY_ROWS and len(wanted) % count == 0 and wanted[0] % count == wanted[1] % count:
+        columns = _columns(x, wanted, count)
+        if columns:
+            return concat(columns)
     runs: list[tuple[UOp, list[int]]] = []
     start = stop = 0  # of the part that the last lane lies in
     ends: list[int] = []
@@ -132,7 +137,7 @@ def concat(xs: Sequence[UOp]) -> UOp:
         return vector_constant(flat[0].dtype, values)
     if all(x.dtype.lanes == 1 for x in flat):
         return gather(flat)
-    if all(x.op is Ops.GEP and x.src[0] is flat[0].src[0] for x in flat):
+    if all(x.op is Ops.GEP and x.src[0] is flat[0].src[0] for x in flat) and flat[0].src[0].op is not Ops.CAT:
         return swizzle(flat[0].src[0], [i for x in flat for i in x.arg])
     total = sum(x.dtype.lanes for x in flat)
     return make(Ops.CAT, flat[0].dtype.scalar.vec(total), tuple(flat))
@@ -146,6 +151,73 @@ def joined(parts: Sequence[UOp]) -> UOp:
         if all(s is one for part in parts for s in (part.src if part.op is Ops.VECTORIZE else (part,))):
             return splat(one, sum(part.dtype.lanes for part in parts))
     return concat(parts)
+
+
+_FEWEST_ROWS = 4
+_MANY_ROWS = 8  # longer than any vector of a GPU, whose vectors are made of elements
+
+
+def turned_rows(node: UOp) -> tuple[tuple[UOp, ...], int] | None:
+    """As many vectors as a vector has lanes, one lane of each: the rows, and which; None if it is something
+    else."""
+    count = node.dtype.lanes
+    if count < _FEWEST_ROWS or count & (count - 1):
+        return None
+    if node.op is Ops.GEP and node.src[0].op is Ops.CAT:
+        rows, number = node.src[0].src, node.arg[:1]
+        same = len(rows) == count and node.arg == tuple(range(number[0], count * count, count))
+    elif node.op is Ops.VECTORIZE and node.src[0].op is Ops.GEP:
+        number = node.src[0].arg
+        same = all(s.op is Ops.GEP and s.arg == number for s in node.src)
+        rows = tuple([s.src[0] for s in node.src]) if same else ()
+    else:
+        return None
+    same = same and all(row.dtype.lanes == count for row in rows) and len(set(rows)) == count
+    return (rows, number[0]) if same else None
+
+
+def _columns(x: UOp, wanted: tuple[int, ...], count: int) -> list[UOp]:
+    """Lanes of a CAT of rows as vectors of one lane each of as many rows; none if they are something else."""
+    if count & (count - 1) or not _may_turn(x.dtype) or any(row.dtype.lanes != count for row in x.src):
+        return []
+    found = []
+    for start in range(0, len(wanted), count):
+        lanes = wanted[start : start + count]
+        number = lanes[0] % count
+        rows = tuple([x.src[lane // count] for lane in lanes])
+        if any(lane % count != number for lane in lanes) or len(set(rows)) < count:
+            return []
+        found.append(_turned(rows, number))
+    return found
+
+
+def _may_turn(dtype: DType) -> bool:
+    """Places are taken apart lane by lane, and narrow numbers are made wider."""
+    scalar = dtype.scalar
+    return scalar.itemsize >= 4 and not scalar.is_index
+
+
+def _turned(rows: tuple[UOp, ...], number: int) -> UOp:
+    count, scalar = len(rows), rows[0].dtype.scalar
+    whole = make(Ops.CAT, scalar.vec(count * count), rows)
+    return make(Ops.GEP, scalar.vec(count), (whole,), tuple(range(number, count * count, count)))
+
+
+def turned(x: UOp) -> UOp:
+    """A lane of each of many rows as lanes of them all: one node instead of one for every element of every
+    row, which stages go through one by one. Others as they are."""
+    if x.op is not Ops.VECTORIZE or x.dtype.lanes < _MANY_ROWS or not _may_turn(x.dtype):
+        return x
+    found = turned_rows(x)
+    return x if found is None else _turned(*found)
+
+
+def by_lanes(x: UOp) -> UOp:
+    """What `turned` has made one node, lane by lane."""
+    found = turned_rows(x)
+    assert found is not None
+    rows, number = found
+    return make(Ops.VECTORIZE, x.dtype, tuple([swizzle(row, (number,)) for row in rows]))
 
 
 def repeat(x: UOp, times: int) -> UOp:
