@@ -39,6 +39,14 @@ def test_a_window_is_summed_along_its_outputs(k: int) -> None:
     assert len(closed_ranges(reduce)) >= 1
 
 
+@pytest.mark.parametrize(("width", "k", "stride"), [(59, 5, 2), (17, 5, 2), (11, 5, 1), (103, 7, 2)])
+def test_strided_and_narrow_windows_are_vectors_along_their_outputs(width: int, k: int, stride: int) -> None:
+    """5x5 windows of stride 2 ran element by element."""
+    cut = optimize(depthwise(6, 12, width, k, stride), AVX512)
+    kinds = {r.arg[1]: size(r) for r in loops_of(cut).by_number.values()}
+    assert (kinds.get(AxisKind.UPCAST) or 0) % 16 == 0 and kinds[AxisKind.UPCAST]
+
+
 @pytest.mark.parametrize(
     ("height", "width", "k", "stride"), [(9, 13, 5, 1), (8, 21, 7, 1), (11, 23, 5, 2), (5, 9, 5, 1)]
 )
@@ -137,3 +145,18 @@ def test_rows_of_a_small_window_are_joined() -> None:
     (found,) = x.conv2d(w, padding=1).gradient(w, gradient=above)
     plans = [applied(optimize(item.ast, NEON)) for item in schedule([found.uop]).items]
     assert any([o.name for o in plan].count("JOIN") >= 2 for plan in plans)
+
+
+@pytest.mark.parametrize(("size", "k"), [(20, 1), (12, 3)])
+def test_an_image_half_as_wide_beside_a_convolution_leaves_its_loops_whole(size: int, k: int) -> None:
+    """What is added divides the places of outputs by 2; tiles were cut from every second place, and a
+    product of 96 channels ran at an eighth of its rate."""
+    product = g.conv(g.tensor(1, 8, size + k - 1, size + k - 1), g.tensor(16, 8, k, k))
+    half = movement.reshape(g.tensor(1, 16, size // 2, size // 2), (1, 16, size // 2, 1, size // 2, 1))
+    wide = movement.reshape(g.spread(half, (1, 16, size // 2, 2, size // 2, 2)), (1, 16, size, size))
+    ast = kernel_of(g.add(product, wide))
+    outputs = [size_ for r in closed_ranges(ast.src[0]) if (size_ := r.src[0].arg)]
+    assert sorted(outputs) == sorted((16, size, size))
+    for machine in (NEON, AVX512):
+        same(interpret(optimize(ast, machine)), interpret(ast))
+    same(native(optimize(ast, NEON)), interpret(ast))

@@ -48,6 +48,8 @@ EXPENSIVE = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 HEAVY = 32  # operations of a body, more than one exponential, that keeps the pipelines busy by itself
+FEWEST_BESIDE = 4  # outputs of a window that are worth a vector with a mask
+MOST_STRIDE = 4  # of windows side by side: their elements come from few vectors of memory
 LONG = 32  # steps of a loop, compared to which a rest is nothing
 ROWS_AT_ONCE = 4
 STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
@@ -245,7 +247,9 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
         weight(value, k, builder.machine.op_costs) for value in node.src[: len(node.arg)] for k in loops
     )
     outer = [r for r in output_loops(effect) if r in ranges(node)]
-    window = _window_column(loops, effect, [r for r in outer if any(a.step(r) == 1 for a in reads)], lanes)
+    fewest = min(lanes, FEWEST_BESIDE) if machine.masked_memory else lanes
+    near = [r for r in outer if any(1 <= (a.step(r) or 0) <= MOST_STRIDE for a in reads)]
+    window = _window_column(loops, effect, near, fewest)
     if window is not None:  # each element is read at many places, and each place sums a few
         builder.do("UNROLL", max(int(k.arg[0]) for k in loops))
         return {window}
@@ -269,15 +273,16 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     return set()
 
 
-def _window_column(loops: list[UOp], effect: UOp, outer: list[UOp], lanes: int) -> UOp | None:
-    """The loop along which a window's outputs and inputs lie: a sum of so few elements is no vector itself.
+def _window_column(loops: list[UOp], effect: UOp, outer: list[UOp], fewest: int) -> UOp | None:
+    """The loop along which a window's outputs lie, and its inputs, or every second of them: a sum of so few
+    elements is no vector itself.
 
     A convolution of each channel for itself, say.
     """
     if any(size(k) is None or trips(k) >= SHORT for k in loops) or len(loops) < 2:
         return None
     store = access(store_of(effect).src[0])
-    found = [r for r in outer if r.arg[1] is AxisKind.LOOP and store.step(r) == 1 and trips(r) >= lanes]
+    found = [r for r in outer if r.arg[1] is AxisKind.LOOP and store.step(r) == 1 and trips(r) >= fewest]
     return found[0] if found else None
 
 

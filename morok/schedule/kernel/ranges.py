@@ -7,6 +7,7 @@ Nothing is split or merged that would make an index more expensive or a reductio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -19,6 +20,8 @@ from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 
 _DIVISIONS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD))
+_NARROW = 16  # steps of a loop that is too short for a tile of its own
+_FEWEST_STEPS = 4  # of a sum that is worth a tile
 Replacement = tuple[UOp, tuple[UOp, ...]]  # an expression for the loop's index, and the loops it is made of
 
 
@@ -55,9 +58,15 @@ def _next_number(order: list[UOp]) -> int:
 
 
 def split_ranges(kernel: UOp, ctx: object = None) -> UOp:
-    """Loops that indices divide by a constant become an outer and an inner loop."""
+    """Loops that indices divide by a constant become an outer and an inner loop.
+
+    The outputs of a product stay one loop where only something beside it divides them, by little: an image
+    half as wide that is added to a convolution costs a division for an output, and tiles cut from every other
+    output cost several times the product.
+    """
     while True:
         order = toposort(kernel)
+        tiled = _outputs_of_products(order)
         divisors: dict[UOp, set[int]] = {}
         for node in order:
             if node.op in _DIVISIONS and node.src[1].op is Ops.CONST and node.src[0].op is Ops.RANGE:
@@ -68,12 +77,32 @@ def split_ranges(kernel: UOp, ctx: object = None) -> UOp:
             inner = min(
                 (d for d in used if size is not None and 1 < d < size and size % d == 0), default=None
             )
+            if inner is not None and inner < _NARROW and r in tiled:
+                continue
             if size is not None and inner is not None:
                 found = _split(kernel, order, r, size, inner)
                 break
         if found is None:
             return kernel
         kernel = found
+
+
+def _outputs_of_products(order: list[UOp]) -> set[UOp]:
+    """Loops over outputs of sums that use some of their reads again along them, and divide them in none."""
+    found: set[UOp] = set()
+    divided: set[UOp] = set()
+    for node in order:
+        if node.op is not Ops.REDUCE or node.arg != (Ops.ADD,):
+            continue
+        if math.prod(_size(k) or _FEWEST_STEPS for k in closed_ranges(node)) < _FEWEST_STEPS:
+            continue
+        inside = toposort(node.src[0], stop=lambda n: n.op is Ops.REDUCE)
+        reads = [ranges(n) for n in inside if n.op is Ops.INDEX]
+        found |= {
+            r for r in ranges(node) if any(r in own for own in reads) and any(r not in own for own in reads)
+        }
+        divided |= {n.src[0] for n in inside if n.op in _DIVISIONS}
+    return found - divided
 
 
 def _split(kernel: UOp, order: list[UOp], r: UOp, size: int, inner: int) -> UOp | None:
