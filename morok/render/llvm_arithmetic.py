@@ -51,7 +51,10 @@ def _fence(writer: Writer, node: UOp, x: str) -> str:
 
 
 def _fills_mask_registers(writer: Writer, node: UOp) -> bool:
-    """Whether comparisons of such vectors are masks: of 64 bytes, on x86. LLVM knows what to do for constants."""
+    """Whether comparisons of such vectors are masks: of 64 bytes, on x86.
+
+    LLVM knows what to do for constants.
+    """
     wide = writer.arch == "x86_64" and node.dtype.is_float and node.dtype.itemsize == MASKED
     return wide and all(s.op not in (Ops.CONST, Ops.VCONST) for s in node.src)
 
