@@ -92,11 +92,8 @@ class LongReduce:
 @final
 @record(frozen=True)
 class TallReduce:
-    """At least so many rows and elements, fewer blocks of rows than threads could share instead; so many
-    pieces."""
+    """Fewer blocks of rows than threads could share instead; so many pieces, if their time pays."""
 
-    rows: int
-    elements: int
     blocks: int
     pieces: int
 

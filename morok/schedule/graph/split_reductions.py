@@ -28,6 +28,7 @@ from morok.schedule.kernel.probe import collapsible
 
 NEVER = Splits()
 FEWEST_STEPS = 64  # of a piece
+FEWEST_ROWS = 32  # the same across rows: 256x4096 in pieces of 16 rows takes three times as long
 TILE = 64  # steps of a product that are copied at once
 UNEVEN = 4.0  # times fewer pieces than there may be, of equal size, rather than a rest
 EVEN = 1.25  # the same where each core has one
@@ -53,7 +54,11 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             limits = replace(ASKED, longest=asked) if asked else splits.reduce
             if limits is not None and _is_long(node, limits):
                 long[node] = limits
-            elif not asked and splits.tall is not None and _is_tall(node, splits.tall):
+            elif (
+                not asked
+                and splits.tall is not None
+                and _is_tall(node, splits.tall, machine_of(devices[node]))
+            ):
                 long[node] = LongReduce(0, 0, splits.tall.pieces * elements(known_shape(node)))
                 tall.add(node)
             elif not asked and splits.by_time and (pieces := _priced(node, machine_of(devices[node]))) > 1:
@@ -233,14 +238,22 @@ def _is_long(node: UOp, limits: LongReduce) -> bool:
     return total >= limits.longest
 
 
-def _is_tall(node: UOp, limits: TallReduce) -> bool:
-    """Whether many rows are reduced to one, or to a few, and are read for nothing else."""
-    sizes, axes = _sizes(node.src[0]), node.arg[1]
-    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < limits.rows:
+def _is_tall(node: UOp, limits: TallReduce, machine: Machine) -> bool:
+    """Whether many rows are reduced to one, or to a few, read for nothing else, and threads that share them
+    save more than what waking them, and the pieces' way through memory, take."""
+    sizes, axes, rates = _sizes(node.src[0]), node.arg[1], machine.rates
+    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < limits.pieces * FEWEST_ROWS:
         return False
     lead, inner = math.prod(sizes[: axes[0]]), math.prod(sizes[axes[0] + 1 :])
-    total = math.prod(sizes)
-    if inner == 1 or lead >= limits.blocks or total < limits.elements:
+    total, outputs = math.prod(sizes), elements(known_shape(node))
+    if inner == 1 or lead >= limits.blocks:
+        return False
+    nbytes = total * node.dtype.itemsize
+    # the sums lie in the first cache, and a row of them is read and written again for a few rows
+    whole = nbytes * (2 * rates.l2_byte if nbytes < machine.l2_bytes else rates.memory_byte)
+    parts = 2 * limits.pieces * outputs * node.dtype.itemsize * rates.memory_byte
+    shared = whole / min(machine.cores, limits.pieces) + parts + rates.wake
+    if whole - shared < MANY_WAKES * rates.wake:
         return False
     below = toposort(node.src[0], stop=is_whole)
     return 2 * max((elements(known_shape(n)) for n in below if is_whole(n)), default=0) >= total
