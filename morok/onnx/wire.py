@@ -158,7 +158,7 @@ def _read(file: BinaryIO, places: dict[int, tuple[int, int]]) -> dict[int, Array
     for which, (at, size) in places.items():
         part = block[starts[which] : starts[which] + size]
         file.seek(at)
-        rest = memoryview(part)
+        rest = memoryview(part.data)
         while rest:
             count = file.readinto(rest)  # type: ignore[attr-defined]
             if not count:  # somebody has cut the file meanwhile
