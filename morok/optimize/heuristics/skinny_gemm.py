@@ -163,10 +163,10 @@ def gemv(builder: Builder, product: Contraction) -> bool:
     """GEMV and its like, few rows times many, where both lie along the steps: vectors run along them, and a
     tile of some rows of each is multiplied at a time."""
     machine = builder.machine
-    rows, columns = size(product.i), trips(product.j)
+    rows, columns = trips(product.i), trips(product.j)  # of rows that are counted later, the most
     steps = closed_ranges(product.reduce)
     lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
-    if rows is None or rows >= FEW_GEMV_ROWS:
+    if rows >= FEW_GEMV_ROWS:
         return False
     if len(steps) != 1 or product.reduce.arg != (Ops.ADD,):
         return False
@@ -194,7 +194,7 @@ def gemv(builder: Builder, product: Contraction) -> bool:
         builder.do("PEEL", steps_axis, lanes)
     if not divides(width, product.j.src[0]):
         builder.do("PEEL", j, width)
-    if rows % height:
+    if not divides(height, product.i.src[0]):
         builder.do("PADTO", i, height)
     for axis, amount in ((i, height), (j, width)):
         if amount > 1 and not builder.do("UPCAST", axis, amount):
