@@ -61,8 +61,8 @@ def _along_steps(product: Contraction) -> bool:
 
 
 def _values(rows: UOp, variable: UOp, few: int) -> list[Values]:
-    """Values that make few rows. Of less than a tile, those of 2 and 3 rows share their code, and so on: a row
-    that is computed for nothing among so many costs less than a code of its own. All others share one."""
+    """Values that make few rows. Of less than a tile, those of 2 and 3 rows share their code, and so on: a
+    row that is computed for nothing among so many costs less than a code of its own. All others share one."""
     low, high = map(int, bounds(variable))
     found: dict[int, Values] = {}
     for value in range(max(1, low), min(high, max(1, low) + few) + 1):
