@@ -104,6 +104,34 @@ def test_such_products_are_right() -> None:
     assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("machine", [NEON, AVX512], ids=["neon", "avx512"])
+@pytest.mark.parametrize("side", ["rows", "columns"])
+def test_what_is_computed_of_one_read_by_several_ways_is_packed(machine: Machine, side: str) -> None:
+    """x * sigmoid(x): the read has several readers, and was packed as it is, to be computed in every tile."""
+    a, w = g.tensor(64, 128), g.tensor(128, 768)
+    x = a if side == "rows" else w
+    gated = g.mul(x, g.relu(g.add(x, 3.0)))
+    ast = optimize(kernel_of(g.matmul(gated, w) if x is a else g.matmul(a, gated)), machine)
+    packed = [n for n in copies(ast) if n.src[0].op is not Ops.INDEX]
+    assert [n.src[0].op for n in packed] == [Ops.MUL]
+    (product,) = (n for n in toposort(ast) if n.op is Ops.REDUCE)
+    inside = toposort(product, stop=lambda n: n.op is Ops.BUFFERIZE)
+    assert not any(n.op is Ops.MAX for n in inside)
+
+
+def test_products_of_such_values_are_right() -> None:
+    rng = np.random.default_rng(9)
+    a, w = (rng.normal(size=s).astype(np.float32) for s in ((67, 96), (96, 205)))
+    wide = a.astype(np.float64), w.astype(np.float64)
+    gated = [x * np.clip(x + 3, 0, 6) / 6 for x in wide]
+    with knobs.override(DEVICE="CPU", THREADS=2):
+        x, y = Tensor(a), Tensor(w)
+        rows = (x.hardswish() @ y).numpy()
+        columns = (x @ y.hardswish()).numpy()
+    for found, want in ((rows, gated[0] @ wide[1]), (columns, wide[0] @ gated[1])):
+        assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
+
+
 FAR = replace(AVX512, l2_bytes=64 << 10, packs_in_order=True, rates=Rates(far_byte=0.34, vector_load=1))
 
 

@@ -25,6 +25,9 @@ from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
 
+MOST_PACKED = 256  # operations, between a read and what is packed of it
+
+
 def in_tiles(loops: Loops) -> set[UOp]:
     """What all threads of a block fill shared tiles with: it is dealt out, so nobody has all of it."""
     return {n for b in shared_tiles(loops.order) for n in toposort(b.src[0])}
@@ -53,19 +56,29 @@ def written(loops: Loops) -> frozenset[int]:
 
 
 def packed_value(loops: Loops, read: UOp) -> UOp:
-    """The read, or what is computed from it in the same loops and used nowhere else."""
+    """The read, or what is computed from it in the same loops and used nowhere else, by however many ways:
+    x * sigmoid(x), say."""
     above = users(loops.order)
     changing = written(loops)
-    node = read
-    while True:
-        found = above.get(node, [])  # none of a read that an earlier action has cut or moved
-        if len(found) != 1 or not found[0].op.is_alu or ranges(found[0]) != ranges(read):
+    place = {n: i for i, n in enumerate(loops.order)}
+    node, inside = read, {read}
+    opened = {read}  # of those inside, which others read
+    while len(inside) < MOST_PACKED:
+        outside = {u for n in opened for u in above.get(n, []) if u not in inside}  # none of what was cut
+        if not outside:
             return node
-        if found[0].dtype.is_index:  # an index has no type in memory
+        first = min(outside, key=place.__getitem__)
+        if not first.op.is_alu or ranges(first) != ranges(read):
             return node
-        if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in toposort(found[0])):
+        if first.dtype.is_index:  # an index has no type in memory
             return node
-        node = found[0]
+        if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in toposort(first)):
+            return node
+        inside.add(first)
+        opened = {n for n in (*opened, first) if any(u not in inside for u in above.get(n, []))}
+        if opened == {first}:
+            node = first
+    return node
 
 
 def _computes(buffer: UOp) -> bool:
