@@ -27,13 +27,16 @@ MIN_ROWS = 16  # that keep any machine at work
 BUSY = 0.7  # of a processor's cores, on average, that rows must keep so
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
 WRITTEN_OUT = 16  # steps of a sum that has no loop
+FEW_VECTORS = 2  # of columns; for fewer, rows are not packed
+SPREAD = 4.0  # instructions to spread a number that was computed by itself: one from memory takes none
 
 
-def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
+def operand_reason(node: UOp, product: GraphContraction, costs: Costs, spread: bool) -> str | None:
     """Why an operand of a product should be memory rather than computed on its way to a unit.
 
     Threads that compute it fill the tiles in place of an engine. What holds a reduction of its own, the
-    statistics of a norm, would leave a kernel that no unit and no tile fits.
+    statistics of a norm, would leave a kernel that no unit and no tile fits. `spread`: results do not lie
+    along it, so that a processor takes it number by number.
     """
     machine = costs.machine
     count = costs.count[node]
@@ -42,7 +45,8 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     if product.work <= count:  # every number is read once: a sum that nothing is shared in
         return None
     if machine.grid is None:
-        return _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
+        found = _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
+        return found or (_few_columns_reason(node, product, costs) if spread else None)
     if machine.products is None or _is_memory(node):
         return None
     if costs.heaviest[node][0] and not shows_less(node, costs):
@@ -89,6 +93,20 @@ def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     if costs.heaviest[node][0] and 1 < rows < FEW_ROWS and again:
         return "a product of few rows reads them many times, and they are made of a reduction"
     return None
+
+
+def _few_columns_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
+    """Rows that are used by few vectors of columns are read as they lie. What is computed of them is computed
+    number by number then: all lanes of a register for one."""
+    count, machine = costs.count[node], costs.machine
+    lanes, columns = machine.lanes(node.dtype), product.work / count
+    if not 1 < columns < FEW_VECTORS * lanes or lanes == 1:
+        return None
+    inline = count * lanes * (costs.work[node] + SPREAD)
+    byte = machine.rates.memory_byte * lanes / machine.rates.issue
+    if inline <= 2 * count * node.dtype.itemsize * byte + machine.rates.launch:
+        return None
+    return f"a product with {columns:.0f} columns would compute it number by number"
 
 
 def _unpacked_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:

@@ -98,7 +98,9 @@ def test_few_rows_of_a_norm_are_memory_before_a_product(rows: int, kernels: int)
     assert len(schedule([x.rms_norm().linear(w).uop]).items) == kernels
 
 
-@pytest.mark.parametrize(("columns", "memories", "kernels"), [(2048, 2, 2), (2048, 1, 1), (8, 2, 1)])
+@pytest.mark.parametrize(
+    ("columns", "memories", "kernels"), [(2048, 2, 2), (2048, 1, 1), (8, 2, 2), (1, 2, 1)]
+)
 def test_what_is_made_of_several_memories_is_memory_before_a_product(
     columns: int, memories: int, kernels: int
 ) -> None:
@@ -111,7 +113,13 @@ def test_what_is_made_of_several_memories_is_memory_before_a_product(
 
 @pytest.mark.parametrize(
     ("rows", "widths", "columns", "kernels"),
-    [(256, (256, 256), 256, 2), (300, (100, 60), 50, 2), (300, (30,) * 5, 50, 2), (256, (256, 256), 4, 1)],
+    [
+        (256, (256, 256), 256, 2),
+        (300, (100, 60), 50, 2),
+        (300, (30,) * 5, 50, 2),
+        (256, (256, 256), 4, 2),
+        (256, (256, 256), 1, 1),
+    ],
 )
 def test_what_is_joined_is_memory_before_a_product(
     rows: int, widths: tuple[int, ...], columns: int, kernels: int

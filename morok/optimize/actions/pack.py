@@ -24,7 +24,6 @@ from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
-
 MOST_PACKED = 256  # operations, between a read and what is packed of it
 
 

@@ -398,7 +398,7 @@ class Chooser:
             if slow is None and use.kernel.in_order:
                 slow = shared_places_reason(node, costs)
             if slow is None and use.nest and use.nest[-1].product is not None:
-                slow = operand_reason(node, use.nest[-1].product, costs)
+                slow = operand_reason(node, use.nest[-1].product, costs, not use.kernel.is_along(alive))
             if slow is None and (depth or use.partial):
                 slow = self.untiled_reason(node, depth)
             if slow is None and depth:

@@ -64,6 +64,10 @@ class Root:
         """Whether rows are put in places in the order of its loops: two may meet in one."""
         return self.scatters is not None and not is_alone(self.scatters)
 
+    def is_along(self, alive: frozenset[UOp]) -> bool:
+        """Whether a value moves with the loop that results lie along."""
+        return max(self.loops, key=lambda r: int(r.arg[0]), default=None) in alive
+
 
 def is_averaged(uses: list[Use]) -> bool:
     """Whether a value is added up in one place and read in another, as by a norm.
