@@ -51,12 +51,14 @@ def _convert(x: UOp, dtype: DType) -> UOp:
 def lower_index(root: UOp, ctx: Any) -> UOp:
     """The graph without the type `index`."""
     machine: Machine = ctx.machine
-    done: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {}  # nodes that become others
+    changed = done.keys()
     for node in toposort(root):
-        src = tuple([done[s] for s in node.src])
-        if not node.src and not node.dtype.is_index:
-            done[node] = node
-        elif node.dtype.is_index:
+        is_index = node.dtype.is_index
+        if not is_index and changed.isdisjoint(node.src):
+            continue
+        src = tuple([done.get(s, s) for s in node.src])
+        if is_index:
             done[node] = _lower(node, src, machine)
         elif node.op.is_compare and node.src[0].dtype.is_index:
             dtype = concrete(node.src, machine)
@@ -64,9 +66,8 @@ def lower_index(root: UOp, ctx: Any) -> UOp:
         elif node.op is Ops.CAST and node.src[0].dtype.is_index:
             done[node] = _convert(src[0], node.dtype.scalar)
         else:
-            same = src == node.src
-            done[node] = node if same else make(node.op, node.dtype, src, node.arg, node.origin)
-    return done[root]
+            done[node] = make(node.op, node.dtype, src, node.arg, node.origin)
+    return done.get(root, root)
 
 
 def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from morok.caches import Cache
 from morok.dtype import PtrDType, index
@@ -95,7 +95,7 @@ def shape(n: UOp) -> Shape | None:
     known = n.shape_
     if known is None:
         known = _infer_shape(n)
-    return None if known is _NO_SHAPE else known
+    return None if known is _NO_SHAPE else known  # type: ignore[return-value]
 
 
 def keep_shape(new: UOp, old: UOp) -> UOp:
@@ -128,7 +128,7 @@ def _shape(n: UOp) -> Shape:
     known = n.shape_
     if known is _NO_SHAPE:
         raise ShapeError(f"{n.op.name} has no value, so it has no shape", place=place(n))
-    return cast(Shape, known)
+    return known  # type: ignore[no-any-return]
 
 
 def _none(n: UOp) -> Shape | None:
@@ -137,7 +137,7 @@ def _none(n: UOp) -> Shape | None:
 
 def _first(n: UOp) -> Shape | None:
     known = n.src[0].shape_ if n.src else _NO_SHAPE
-    return None if known is _NO_SHAPE else cast(Shape, known)
+    return None if known is _NO_SHAPE else known
 
 
 def _elementwise(n: UOp) -> Shape:
@@ -281,7 +281,7 @@ def ranges(n: UOp) -> frozenset[UOp]:
             if node.ranges_ is None:
                 set_ranges(node, _open_ranges(node))
         known = n.ranges_
-    return cast("frozenset[UOp]", known)
+    return known  # type: ignore[no-any-return]
 
 
 def sorted_ranges(n: UOp) -> list[UOp]:
@@ -309,7 +309,11 @@ def dimensions(n: UOp) -> tuple[UOp, ...]:
 def _open_ranges(n: UOp) -> frozenset[UOp]:
     result = _NO_RANGES
     for s in n.src:
-        result = _merge(result, cast("frozenset[UOp]", s.ranges_))
+        more = s.ranges_
+        if (
+            more and more is not result and not more <= result
+        ):  # one of the two where possible: chains share it
+            result = more if result <= more else result | more
     if n.op is Ops.RANGE:
         return result | {n}
     if n.op in _CLOSING and result:
@@ -321,11 +325,4 @@ def _closed_by(source: UOp) -> frozenset[UOp]:
     # A range may have been rewritten into an expression of several; closing the expression closes them all.
     # The end of a range is no part of it: a loop over a triangle closes the inner range and stays in the
     # outer one.
-    return frozenset((source,)) if source.op is Ops.RANGE else cast("frozenset[UOp]", source.ranges_)
-
-
-def _merge(a: frozenset[UOp], b: frozenset[UOp]) -> frozenset[UOp]:
-    """The union, as one of the two objects where possible: long chains then share one set."""
-    if a is b or b <= a:
-        return a
-    return b if a <= b else a | b
+    return frozenset((source,)) if source.op is Ops.RANGE else source.ranges_

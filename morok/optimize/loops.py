@@ -97,16 +97,18 @@ def loop(end: UOp | int, number: int, kind: AxisKind, like: UOp) -> UOp:
 
 def simplify_places(ast: UOp, r: UOp) -> UOp:
     """The kernel with the indices that depend on a loop simplified, and nothing else touched."""
-    done: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {}  # nodes that become others
+    changed = done.keys()
     for node in toposort(ast):
-        if r not in ranges(node) and not any(done[s] is not s for s in node.src):
-            done[node] = node
-        elif node.op is Ops.INDEX:
-            places = tuple([simplify(done[s]) for s in node.src[1:]])
-            done[node] = node.replace((done[node.src[0]], *places))
-        else:
-            done[node] = node.replace(tuple([done[s] for s in node.src]))
-    return done[ast]
+        if changed.isdisjoint(node.src) and (node.op is not Ops.INDEX or r not in ranges(node)):
+            continue
+        src = [done.get(s, s) for s in node.src]
+        if node.op is Ops.INDEX:
+            src[1:] = map(simplify, src[1:])
+        new = node.replace(tuple(src))
+        if new is not node:
+            done[node] = new
+    return done.get(ast, ast)
 
 
 def plus(a: UOp, k: int) -> UOp:

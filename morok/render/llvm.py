@@ -55,9 +55,10 @@ class _Kernel(Writer):
     def comment(self, node: UOp) -> None:
         """The user's line, where it changes. Looking one up is slow, and most nodes share theirs."""
         origin = node.origin
-        if origin is None or origin.code is None:
+        if origin is None or origin is self.last_origin or origin.code is None:
             return
-        key = (origin.code, origin.lasti)
+        self.last_origin = origin
+        key = (id(origin.code), origin.lasti)  # to compare code itself is slow
         if key == self.origin:
             return
         self.origin = key

@@ -26,14 +26,17 @@ def written_in_pieces(instructions: Sequence[UOp]) -> dict[UOp, int]:
     """Vectors that no register holds, of which only runs of lanes are asked for, and the runs' length."""
     asked: dict[UOp, int] = {}  # 0: nobody may cut it
     found: dict[UOp, int] = {}
-    for node in reversed(instructions):
-        width = asked.get(node, 0) if _is_wide(node) else 0
+    wide = {node for node in instructions if node.dtype.lanes > 1 and _is_wide(node)}
+    for node in reversed(instructions) if wide else ():
+        width = asked.get(node, 0) if node in wide else 0
         if width and _is_cut(node, width):
             found[node] = width
         else:
             width = 0
+        if wide.isdisjoint(node.src):
+            continue
         for s in node.src:
-            if _is_wide(s):
+            if s in wide:
                 wanted = width or _run(node)
                 asked[s] = wanted if asked.setdefault(s, wanted) == wanted else 0
     return found
@@ -41,7 +44,7 @@ def written_in_pieces(instructions: Sequence[UOp]) -> dict[UOp, int]:
 
 def _is_wide(node: UOp) -> bool:
     dtype = node.dtype
-    return dtype.lanes > 1 and dtype.is_bounded_int and dtype.itemsize > _WIDEST and node.op not in _NUMBERS
+    return dtype.is_bounded_int and dtype.itemsize > _WIDEST and node.op not in _NUMBERS
 
 
 def _run(node: UOp) -> int:

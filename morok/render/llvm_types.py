@@ -16,6 +16,16 @@ def type_name(dtype: DType) -> str:
     """A type as LLVM writes it. Narrow floats that LLVM does not know are their bits."""
     if dtype.is_ptr:
         return "ptr"
+    found = _NAMES.get(dtype)
+    if found is None:
+        found = _NAMES[dtype] = _name(dtype)
+    return found
+
+
+_NAMES: dict[DType, str] = {}
+
+
+def _name(dtype: DType) -> str:
     if dtype.lanes > 1:
         return f"<{dtype.lanes} x {type_name(dtype.scalar)}>"
     if dtype.is_bool:

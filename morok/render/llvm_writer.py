@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from morok.dtype import DType, PtrDType
 from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
+from morok.ir.provenance import Origin
 from morok.render.llvm_list import (
     Registers,
     Slot,
@@ -84,8 +83,9 @@ class Writer:
         self.variables: list[UOp] = []
         self.thread: UOp | None = None
         self.where: str | None = None
-        self.origin: tuple[Any, int] | None = None
-        self.places: dict[tuple[Any, int], str] = {}
+        self.last_origin: Origin | None = None
+        self.origin: tuple[int, int] | None = None
+        self.places: dict[tuple[int, int], str] = {}
         accesses = register_accesses(instructions)
         self.registers = Registers(accesses)
         self.in_memory = self.registers.in_memory

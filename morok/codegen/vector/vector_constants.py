@@ -7,10 +7,11 @@ instruction, and LLVM has been seen to get them wrong. `select` by `shufflevecto
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
 from morok.codegen.vector.vectors import swizzle, vector_constant
-from morok.ir.arithmetic.alu import evaluate
+from morok.ir.arithmetic.alu import evaluator
 from morok.ir.node import UOp
 from morok.ir.ops import ALU, Ops
 from morok.rewrite.rules import Rules, why
@@ -43,7 +44,7 @@ def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
         return None
     to = node.dtype.scalar if node.op is Ops.CAST else None
     columns = zip(*map(lanes_of, rest), strict=True)
-    return vector_constant(node.dtype, [evaluate(node.op, operand, *lane, to=to) for lane in columns])
+    return vector_constant(node.dtype, list(starmap(evaluator(node.op, operand, to), columns)))
 
 
 def join_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:

@@ -207,8 +207,16 @@ def evaluate(op: Op, dtype: DType, *values: Any, to: DType | None = None) -> Any
     """
     function = _functions.get((op, dtype, to))
     if function is None:
-        function = _functions[op, dtype, to] = _scalar_function(op, dtype.scalar, to)
+        function = evaluator(op, dtype, to)
     return function(*values)
+
+
+def evaluator(op: Op, dtype: DType, to: DType | None = None) -> Function:
+    """What `evaluate` calls, for many values of the same types."""
+    function = _functions.get((op, dtype, to))
+    if function is None:
+        function = _functions[op, dtype, to] = _scalar_function(op, dtype.scalar, to)
+    return function
 
 
 _functions: dict[tuple[Op, DType, DType | None], Function] = {}
