@@ -116,10 +116,16 @@ _TABLE: tuple[Stage, ...] = (
         threads_spec,
         Stage("12", "add GPU dims", "parallel ranges become hardware indices, or loops", dims_stage),
     ),
-    *leaving(loads_spec, Stage("13", "add loads", "reads become LOADs", load_rules)),
+    *leaving(loads_spec, Stage("13", "add loads", "reads become LOADs", load_rules, is_local=True)),
     *leaving(
         machine_spec,
-        Stage("14", "devectorise", "runs of addresses, vectors of the device's width", devectorize_rules),
+        Stage(
+            "14",
+            "devectorise",
+            "runs of addresses, vectors of the device's width",
+            devectorize_rules,
+            is_local=True,
+        ),
     ),
     *leaving(
         stored_spec,

@@ -24,6 +24,7 @@ from morok.ir.ops import Op
 from morok.ir.provenance import here_origin, place, set_origin
 from morok.ir.text import expr
 from morok.rewrite.compile import Matcher
+from morok.rewrite.keep import kept_results
 from morok.rewrite.match import apply_rule
 from morok.rewrite.observe import current
 from morok.rewrite.observer import By, Observer
@@ -95,8 +96,12 @@ def rewrite(
     ctx: Any = None,
     strategy: Strategy = "fixpoint",
     before: RuleSet | None = None,
+    about: Any = None,
 ) -> UOp:
-    """The graph after rewriting. `ctx` is given to rules that ask for it."""
+    """The graph after rewriting. `ctx` is given to rules that ask for it.
+
+    `about` is all of the context that results depend on, if they may be remembered for other graphs.
+    """
     observer = current()
     if observer is not None:
         observer = observer if observer.wants(root) else None
@@ -116,7 +121,10 @@ def rewrite(
             pure = early is None and not ruleset.uses_context and not _is_quick(match)
             tag = _memo_tag(ruleset, observer is not None) if pure else None
             if early is None:
-                result = _sweep(root, match, ctx, tag, observer)
+                kept = None
+                if about is not None and observer is None:
+                    kept = kept_results((about, _memo_key(ruleset, False), knobs.MATCHER.value))
+                result = _sweep(root, match, ctx, tag, observer, kept)
             else:
                 result = _fixpoint(root, match, ctx, early, tag, observer)
         return result
@@ -142,23 +150,40 @@ def _memo_tag(ruleset: RuleSet, is_observed: bool) -> tuple[Any, None]:
 
     An observer sees every match: what it listens to remembers only where there is none.
     """
-    key = (ruleset.id, knobs.UNSAFE_MATH.value, knobs.REASSOCIATE.value, is_observed)
+    key = _memo_key(ruleset, is_observed)
     tag: tuple[Any, None] | None = ruleset.matchers.get(("tag", key))
     if tag is None:
         tag = ruleset.matchers[("tag", key)] = (key, None)
     return tag
 
 
-def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any, observer: Observer | None) -> UOp:
+def _memo_key(ruleset: RuleSet, is_observed: bool) -> tuple[Any, ...]:
+    return (ruleset.id, knobs.UNSAFE_MATH.value, knobs.REASSOCIATE.value, is_observed)
+
+
+def _sweep(
+    root: UOp,
+    match: MatchFunction,
+    ctx: Any,
+    tag: Any,
+    observer: Observer | None,
+    kept: dict[UOp, UOp] | None = None,
+) -> UOp:
     """What `_fixpoint` does, for graphs that mostly stay as they are: their nodes are put in order first, in
-    which each is a matter of a few lines, and only what a rule makes is walked step by step."""
+    which each is a matter of a few lines, and only what a rule makes is walked step by step.
+
+    `kept` is what is finished of graphs before; it takes in this one.
+    """
     key = tag[0] if tag is not None else None
     if key is not None and root.memo_ is not None and root.memo_[0] is key:
         return root if root.memo_[1] is None else root.memo_[1]
-    done: dict[UOp, UOp] = {}  # what is finished; complete from the first change on
+    if kept and root in kept:
+        return kept[root]
+    done: dict[UOp, UOp] = {} if kept is None else kept  # what is finished; complete from the first change on
+    changed = bool(done)
     order = _order(root, key, done)
     ops = _root_ops(match)
-    changed = any(new is not old for old, new in done.items())
+    changed = changed or any(new is not old for old, new in done.items())
     for number, node in enumerate(order):
         if not changed and tag is None and ops is not None and node.op not in ops:
             continue
@@ -198,21 +223,24 @@ def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any, observer: Observ
         elif known is rebuilt:
             set_memo(rebuilt, tag)
     statistics.nodes += len(order)
+    if kept is not None and not changed:
+        kept.update(zip(order, order, strict=True))
     return done[root] if changed else root
 
 
 def _order(root: UOp, key: Any, done: dict[UOp, UOp]) -> list[UOp]:
     """The nodes to look at: sources first, and among these the last first.
 
-    Those with a remembered result go to `done` and are not entered.
+    Those with a remembered result go to `done`, where some may be already, and are not entered.
     """
     order: list[UOp] = []
     seen = {root}
+    known = done.keys() if done else seen
     node, rest = root, reversed(root.src)
     waiting: list[tuple[UOp, Any]] = []
     while True:
         for s in rest:
-            if s in seen:
+            if s in seen or s in known:
                 continue
             seen.add(s)
             if key is not None:

@@ -37,9 +37,12 @@ class Stage:
     spec: Spec | None = None  # what must hold afterwards
     triggers: frozenset[Op] | None = None  # skipped when none of these ops is in the graph
     because: str = ""  # what a function asks for that no rule sees
+    is_local: bool = False  # its rules ask the context for the machine and for nothing of the kernel
 
     def apply(self, root: UOp, ctx: Any) -> UOp:
         if isinstance(self.run, RuleSet):
+            if self.is_local:
+                return rewrite(root, self.run, ctx, about=ctx.machine)
             return rewrite(root, self.run, ctx if self.run.uses_context else None, self.strategy)
         return self.run(root, ctx)
 

@@ -164,6 +164,18 @@ def test_kernels_are_compiled_side_by_side(tmp_path: Path) -> None:
     assert no_children()
 
 
+def test_kernels_that_are_alike_have_one_process() -> None:
+    """With and without one addition at the end; others by themselves, and no more in a group than is fair."""
+    x, w, v = Tensor.empty(20, 30), Tensor.empty(30, 40), Tensor.empty(20, 40)
+    y, u = Tensor.empty(1, 4, 20, 20), Tensor.empty(4, 4, 3, 3)
+    window = y.conv2d(u, padding=1).relu() * 1.5 - 0.5
+    results = (window.relu(), (window + y).relu(), x @ w, v.sum(0))
+    kernels = [(i.ast, i.name) for r in results for i in r.prepare().schedule.items]
+    groups = cpu.alike(kernels, 2)
+    assert sorted(map(len, groups)) == [1, 1, 2] and set(groups[0]) == set(kernels[:2])
+    assert sorted(map(len, cpu.alike(kernels, 1))) == [1, 1, 1, 1]
+
+
 def test_beside_other_threads() -> None:
     stop = threading.Event()
     busy = [threading.Thread(target=stop.wait) for _ in range(3)]

@@ -1,5 +1,6 @@
 """Specs and the pipeline driver: verify, time, print, trace, stop."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from morok.errors import KnobError, SpecError
 from morok.ir.build import sink, variable
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
+from morok.rewrite.keep import drop_nodes, keep_nodes, kept_results
 from morok.rewrite.observe import observing, tracing
 from morok.rewrite.observer import By, Observer
-from morok.rewrite.rules import Rules, when
+from morok.rewrite.rules import Rules, when, why
+from morok.rewrite.ruleset import rules
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
 from morok.rewrite.stage import Report, Stage, check_selection, describe, run_pipeline
 from morok.rewrite.terms import HEADS, Many
@@ -168,3 +171,34 @@ def test_functions_say_why_they_are_no_rules() -> None:
     for stage in (*GRAPH_STAGES, *KERNEL_STAGES, *pipeline.STAGES):
         assert bool(stage.because) != isinstance(stage.run, RuleSet), stage.name
     assert "- 15 lower index dtype: the bounds" in describe(pipeline.STAGES)
+
+
+def test_a_local_stage_remembers_while_nodes_are_kept() -> None:
+    """What became of a node is remembered for the next kernel, by machine, as long as nodes are kept."""
+    seen: list[UOp] = []
+
+    @rules("test.local")
+    def local_rules() -> Rules:
+        def double(node: UOp, ctx: Any) -> UOp | None:
+            seen.append(node)
+            return const(index, node.arg * ctx.machine) if node.arg < 100 else None
+
+        yield "double", HEADS["Const"].any() >> double, why("the context decides")
+
+    stage = Stage("1", "local", "doubles", local_rules, is_local=True)
+    one, other = SimpleNamespace(machine=200), SimpleNamespace(machine=300)
+    shared = (X + 7) * (Y + 5)
+    keep_nodes()
+    try:
+        assert stage.apply(sink(shared), one) is sink((X + 1400) * (Y + 1000))
+        count = len(seen)
+        assert stage.apply(sink(shared, X * 3), one) is sink((X + 1400) * (Y + 1000), X * 600)
+        assert not any(node.arg in (5, 7) for node in seen[count:])  # not asked again
+        assert stage.apply(sink(shared), one) is sink((X + 1400) * (Y + 1000))
+        assert stage.apply(sink(shared), other) is sink((X + 2100) * (Y + 1500))
+        assert stage.apply(sink(X), one) is sink(X)
+    finally:
+        drop_nodes()
+    count = len(seen)
+    assert stage.apply(sink(shared), one) is sink((X + 1400) * (Y + 1000))
+    assert len(seen) > count and kept_results("test") is None

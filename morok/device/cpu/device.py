@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import cycle, islice
+from struct import Struct
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from morok.render.program import Program
 
 Optimiser = Callable[[UOp, Machine], UOp]
+_SIZE = Struct("<q")  # of a kernel as bytes
+_LOOKED_AT = 16  # groups of kernels of about the same size
 _FEW = 3  # kernels that are not worth another process
 
 
@@ -204,24 +207,30 @@ class CPU(Device):
         if machine.key != key:
             return {}
         load_compiler()  # once, instead of in each of them
-        missing.sort(key=lambda kernel: -len(toposort(kernel[0])))  # nobody waits for a long one at the end
+        pieces = alike(missing, -(-len(missing) // asked))
 
         def made(number: int) -> bytes:
-            ast, name = missing[number]
-            return compile_kernel(ast, processor, machine, self.optimise, name).pack()
+            done = [
+                compile_kernel(ast, processor, machine, self.optimise, name).pack()
+                for ast, name in pieces[number]
+            ]
+            return b"".join([_SIZE.pack(len(packed)) + packed for packed in done])
 
         keep_nodes()
         try:
-            shared = shared_out(len(missing), made, asked, drop_nodes)
+            shared = shared_out(len(pieces), made, asked, drop_nodes)
         finally:
             drop_nodes()
         found: dict[UOp, Kernel] = {}
         for number, packed in shared.items():
-            ast, name = missing[number]
-            compiled = unpack(packed)
-            found[ast] = Kernel(compiled, name)
-            if store is not None:
-                store.put(keys[ast], compiled)
+            start = 0
+            for ast, name in pieces[number]:
+                (size,) = _SIZE.unpack_from(packed, start)
+                start += _SIZE.size + size
+                compiled = unpack(packed[start - size : start])
+                found[ast] = Kernel(compiled, name)
+                if store is not None:
+                    store.put(keys[ast], compiled)
         return found
 
     def _elsewhere(self, ast: UOp, name: str) -> Kernel:
@@ -280,6 +289,32 @@ class CPU(Device):
             return time.perf_counter() - started
 
         return seconds
+
+
+def alike(kernels: Sequence[tuple[UOp, str]], most: int) -> list[list[tuple[UOp, str]]]:
+    """Kernels in groups that are nearly the same, up to so many in one: who has lowered one of them has most
+    of the others. The largest groups come first, so that nobody waits for a long one at the end.
+    """
+    groups: list[list[tuple[UOp, str]]] = []
+    nodes: list[frozenset[UOp]] = []  # of the first of each
+    work: list[int] = []
+    for kernel in sorted(kernels, key=lambda kernel: -len(toposort(kernel[0]))):
+        own = frozenset(toposort(kernel[0]))
+        number = next(
+            (
+                i
+                for i in range(max(0, len(groups) - _LOOKED_AT), len(groups))
+                if len(groups[i]) < most and len(own & nodes[i]) * 8 >= len(nodes[i]) * 7
+            ),
+            len(groups),
+        )
+        if number == len(groups):
+            groups.append([])
+            nodes.append(own)
+            work.append(0)
+        groups[number].append(kernel)
+        work[number] += len(own)
+    return [groups[i] for i in sorted(range(len(groups)), key=lambda i: -work[i])]
 
 
 @cache
