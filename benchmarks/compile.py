@@ -8,6 +8,9 @@ and all), a new shape of a known model, the overhead of realising an equal graph
 the number of kernels. All processes find Python's own compiled files, as those of an installed package do.
 Below: state that is loaded, and long chains. With --peers, the first call of torch.compile, JAX and tinygrad,
 as far as they are installed, with empty caches and in a second process.
+
+With --planning, how long Python plans for a kernel: the programs of `corpus_models.py` for this processor,
+and in their sizes for GPUs for one that need not be here, the prices of all that fusion asked about in it.
 """
 
 from __future__ import annotations
@@ -232,7 +235,7 @@ def tinygrad_child(name: str) -> None:
     print(json.dumps({"first": time.perf_counter() - started}))
 
 
-def run(arguments: list[str], cache: str) -> dict[str, float]:
+def run(arguments: list[str], cache: str, more: dict[str, str] | None = None) -> dict[str, float]:
     """A fresh process with these caches; its figures, and the time from its start to its first result."""
     import subprocess
 
@@ -241,6 +244,7 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
         **os.environ,
         "MOROK_CACHE_DIR": cache,
         "PYTHONPATH": path,
+        **(more or {}),
         "TORCHINDUCTOR_CACHE_DIR": cache,
     }
     environment |= {"JAX_COMPILATION_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": os.path.dirname(cache)}
@@ -298,6 +302,57 @@ def twice(arguments: list[str], python_files: str) -> tuple[dict[str, float], di
         return run(arguments, cache), run([*arguments, "--again"], cache)
 
 
+def planning_child(name: str, gpu: bool) -> None:
+    """Plans a program of the corpus with nothing remembered, and once more as a process does that has planned
+    others: processor time of this thread."""
+    from benchmarks.corpus_models import models
+    from morok import Tensor
+    from morok.nn import functional
+    from morok.schedule.plan.kernels import _lowered
+    from morok.schedule.schedule import clear_cache
+
+    model = next(model for model in models() if model.name == name)
+    sizes = {key: size[0 if gpu else 1] for key, size in model.sizes.items()}
+    found: dict[str, float] = {}
+    for when in ("first", "again"):
+        clear_cache()
+        _lowered.clear()
+        weights = {
+            key: Tensor.empty(*shape, dtype=model.dtype) for key, shape in model.weights(sizes).items()
+        }
+        data = [
+            Tensor.empty(*shape, dtype="int64" if kind else model.dtype) for shape, kind in model.data(sizes)
+        ]
+        results = model.run(functional, sizes, weights, *data)
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        if model.trains:
+            results += results[0].float().sum().gradient(*weights.values())
+        started = time.thread_time()
+        found["kernels"] = len(results[0].prepare(*results[1:]))
+        found[when] = time.thread_time() - started
+    print(json.dumps(found))
+
+
+def planning(python_files: str) -> None:
+    """Milliseconds of planning per kernel."""
+    import tempfile
+
+    from benchmarks.corpus_models import models
+
+    heads = ("kernels", "first ms", "per kernel", "again ms", "per kernel")
+    print(f"{'planning':<45} " + " ".join(f"{head:>10}" for head in heads))
+    for where, device in (("processor", dict[str, str]()), ("GPU", {"MOROK_DEVICE": "PLAN"})):
+        for name in [model.name for model in models()]:
+            with tempfile.TemporaryDirectory(dir=python_files) as cache:
+                found = run(["--plan", name, where], cache, {"MOROK_CACHE": "0", **device})
+            each = {key: time / max(1, found["kernels"]) for key, time in found.items()}
+            cells = [show(found, "first", 1e3), show(each, "first", 1e3)]
+            cells += [show(found, "again", 1e3), show(each, "again", 1e3)]
+            print(
+                f"{name + ', ' + where:<45} {int(found.get('kernels', 0)):>10} {' '.join(cells)}", flush=True
+            )
+
+
 def show(found: dict[str, float], name: str, factor: float = 1.0) -> str:
     return f"{found[name] * factor:>10.2f}" if name in found else f"{'-':>10}"
 
@@ -337,6 +392,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=f"of {', '.join((*GRAPHS, *WORK))}")
     parser.add_argument("--peers", action="store_true", help=f"also {', '.join(PEERS)}")
     parser.add_argument("--recorded", action="store_true", help="instead: what a recording costs")
+    parser.add_argument("--planning", action="store_true", help="instead: how long a kernel is planned")
+    parser.add_argument("--plan", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--again", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--record", help=argparse.SUPPRESS)
@@ -347,6 +404,8 @@ def main() -> int:
         recorded_child(options.record)
     elif options.work:
         work_child(options.work)
+    elif options.plan:
+        planning_child(options.plan[0], options.plan[1] == "GPU")
     elif options.peer:
         peer_child(*options.peer)
     else:
@@ -354,7 +413,9 @@ def main() -> int:
             with tempfile.TemporaryDirectory(dir=python_files) as cache:
                 run(["--child", "element-wise"], cache)  # Python's own files are there from now on
             names = options.names or [*GRAPHS, *WORK]
-            if options.recorded:
+            if options.planning:
+                planning(python_files)
+            elif options.recorded:
                 recordings(names, python_files)
             else:
                 table(names, options.peers, python_files)

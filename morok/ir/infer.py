@@ -95,7 +95,7 @@ def shape(n: UOp) -> Shape | None:
     known = n.shape_
     if known is None:
         known = _infer_shape(n)
-    return None if known is _NO_SHAPE else known  # type: ignore[return-value]
+    return None if known is _NO_SHAPE else known
 
 
 def keep_shape(new: UOp, old: UOp) -> UOp:
@@ -137,7 +137,7 @@ def _none(n: UOp) -> Shape | None:
 
 def _first(n: UOp) -> Shape | None:
     known = n.src[0].shape_ if n.src else _NO_SHAPE
-    return None if known is _NO_SHAPE else known
+    return None if known is _NO_SHAPE else known  # type: ignore[return-value]
 
 
 def _elementwise(n: UOp) -> Shape:
