@@ -45,11 +45,12 @@ class Fragment:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    held: int = 0  # elements of a lane, where they are fewer than the bits can number
 
     @property
     def registers(self) -> int:
         """Elements per lane."""
-        return 1 << sum(bit[0] == "r" for bit in (*self.rows, *self.columns))
+        return self.held or 1 << sum(bit[0] == "r" for bit in (*self.rows, *self.columns))
 
     def place(self, lane: int, register: int) -> tuple[int, int]:
         """(row, column) of one element."""
@@ -88,7 +89,7 @@ def runs_of(bits: tuple[str, ...], sizes: Iterable[int]) -> tuple[Run, ...]:
     out: list[Run] = []
     place = 0
     for size in sizes:
-        width = size.bit_length() - 1
+        width = (size - 1).bit_length()  # of the last one numbers may be left over
         out.append(Run(bits[place][0], int(bits[place][1:]), place, width))
         place += width
     return tuple(out)
@@ -200,8 +201,9 @@ WARP_UNITS: tuple[MatrixUnit, ...] = (
 
 def _wgmma_unit(name: str, n: int, k: int, inputs: DType, output: DType, permission: str = "") -> MatrixUnit:
     """m64 for a warp group (four warps): each has 16 rows, laid out as those of one warp, for all columns."""
-    wide = tuple(f"r{i}" for i in range(2, n.bit_length() - 2))
-    c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide))
+    wide = tuple(f"r{i}" for i in range(2, (n - 1).bit_length() - 1))
+    held = 0 if n & (n - 1) == 0 else n // 2
+    c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide), held)
     none = Fragment((), ())
     return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, permission, "ab")
 
@@ -221,7 +223,7 @@ def _with_register_a(unit: MatrixUnit) -> MatrixUnit:
         4: ("{}", "l2", "l4", "l5", "l3", "l6"),
     }[unit.inputs.itemsize]
     a = Fragment(tuple(bit.format(upper) for bit in order), (*packed, "l0", "l1", step))
-    c = Fragment(tuple(bit.format("r1") for bit in order), unit.c.columns)
+    c = Fragment(tuple(bit.format("r1") for bit in order), unit.c.columns, unit.c.held)
     return replace(unit, name=f"{unit.name}.register_a", a=a, c=c, shared="b")
 
 
@@ -241,6 +243,13 @@ WGMMA_UNITS: tuple[MatrixUnit, ...] = tuple(
     for n in (256, 128, 64)
 )
 REGISTER_A_UNITS: tuple[MatrixUnit, ...] = tuple(map(_with_register_a, WGMMA_UNITS))
+# The same for results of every other width: the second product of a chain has as many columns as it has.
+ANY_WIDTH_UNITS: tuple[MatrixUnit, ...] = tuple(
+    _with_register_a(_wgmma_unit(f"wgmma.{name}", n, 16, inputs, float32))
+    for name, inputs in (("f16", float16), ("bf16", bfloat16))
+    for n in range(16, 256, 8)
+    if n not in (64, 128)
+)
 WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16)
 
 

@@ -191,11 +191,32 @@ def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
     return Box(tuple(sizes), tuple(d.stride for d in found), (part, rows, *(1 for _ in found[2:])))
 
 
+def _by_strides(read: UOp, box: Box) -> list[Dimension] | None:
+    """The dimensions of a box, where a condition that told them apart has turned out to hold always.
+
+    64·k + j < 130 and 12480·b: two dimensions; as k goes no further than 1, b·130 + 64·k + j is one. Each
+    term goes to the widest stride that it is a multiple of; None where any would leave its dimension.
+    """
+    terms, constant = sum_of(read.src[1])
+    found = [Dimension(stride, {}, 0, size) for stride, size in zip(box.strides, box.sizes, strict=True)]
+    for d in sorted(found, key=lambda d: -d.stride):
+        d.terms = {t: k // d.stride for t, k in terms.items() if k % d.stride == 0}
+        terms = {t: k for t, k in terms.items() if k % d.stride}
+        d.constant, constant = divmod(constant, d.stride)
+    for d in found[1:]:  # what lies behind a row is zeros: only whole rows are told apart
+        extent = d.extent()
+        if extent is None or extent[0] < 0 or d.size is None or extent[1] >= d.size:
+            return None
+    return found
+
+
 def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) -> list[list[UOp]]:
     """Where the boxes of a tile's panels begin, each in the order of the box's dimensions."""
     read, dims, number = in_panels(read, dims)
     found = dimensions_of(read, dims)
     if found is None or tuple(d.stride for d in found) != box.strides:
+        found = _by_strides(read, box)
+    if found is None:
         raise CompileError(f"a copy of boxes with strides {box.strides} reads memory in another order")
     out = []
     for d in found:

@@ -16,7 +16,7 @@ from morok.device.emulator.device import EmulatedKernel, EmulatorAllocator
 from morok.device.interpreter import run_kernel
 from morok.dtype import PtrDType
 from morok.errors import DeviceError
-from morok.ir.matrix import Products
+from morok.ir.matrix import ALL_UNITS, ANY_WIDTH_UNITS, REGISTER_A_UNITS, Products
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions.table import can
@@ -92,6 +92,10 @@ def check(ast: UOp, want: Callable[..., Array], *shapes: tuple[int, ...], dtype:
         (64, 320, 128, 2, 64),  # five steps through a ring of two, and a group without rows
         (192, 192, 64, 3, 64),
         (100, 130, 64, 2, 64),  # rows and keys that fill no tile
+        (128, 256, 96, 2, 128),  # rows that are no whole panels: zeros behind them in shared memory
+        (100, 130, 80, 2, 64),
+        (64, 192, 72, 2, 64),  # nor whole steps of a unit
+        (64, 192, 176, 2, 64),
     ],
 )
 def test_values(rows: int, keys: int, width: int, teams: int, step: int, dtype: str) -> None:
@@ -100,9 +104,18 @@ def test_values(rows: int, keys: int, width: int, teams: int, step: int, dtype: 
     check(ast, exact, *shapes, dtype=dtype, teams=teams, keys=step)
 
 
-@pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 200)])
-def test_causal(rows: int, keys: int) -> None:
-    shapes = ((2, rows, 64), (2, keys, 64), (2, keys, 64))
+@pytest.mark.parametrize(
+    ("rows", "keys", "width"),
+    [
+        (256, 256, 64),
+        (130, 200, 64),
+        (100, 130, 64),  # no tile that is left has keys beyond the last one
+        (130, 200, 96),
+        (100, 130, 160),
+    ],
+)
+def test_causal(rows: int, keys: int, width: int) -> None:
+    shapes = ((2, rows, width), (2, keys, width), (2, keys, width))
     ast = kernel(causal, *shapes)
     assert "SKIP" in [o.name for o in applied(in_roles(ast))]
     check(ast, lambda *x: exact(*x, below(rows, keys)), *shapes, dtype="float16")
@@ -119,18 +132,19 @@ def test_blocks_that_see_no_tile_at_all() -> None:
     check(kernel(late, *shapes), lambda *x: exact(*x, below(256, 256, -140)), *shapes, dtype="float16")
 
 
+@pytest.mark.parametrize("width", [64, 96])
 @pytest.mark.parametrize("kind", ["heads among rows", "shared heads", "turned"])
-def test_views(kind: str) -> None:
-    """A tile is a box wherever its rows lie some stride apart."""
+def test_views(kind: str, width: int) -> None:
+    """A tile is a box wherever its rows lie some stride apart; what lies behind a row may be another head."""
     if kind == "heads among rows":
-        shapes = ((128, 2, 64), (192, 2, 64), (192, 2, 64))
+        shapes = ((128, 2, width), (192, 2, width), (192, 2, width))
         ast = kernel(lambda *x: plain(*(t.transpose(0, 1) for t in x)), *shapes)
         check(ast, lambda *x: exact(*(a.swapaxes(0, 1) for a in x)), *shapes, dtype="float16")
     elif kind == "shared heads":
-        shapes = ((2, 2, 128, 64), (2, 1, 192, 64), (2, 1, 192, 64))
+        shapes = ((2, 2, 128, width), (2, 1, 192, width), (2, 1, 192, width))
         check(kernel(plain, *shapes), exact, *shapes, dtype="float16")
     else:
-        shapes = ((2, 3, 128, 64), (2, 3, 192, 64), (2, 3, 192, 64))
+        shapes = ((2, 3, 128, width), (2, 3, 192, width), (2, 3, 192, width))
         ast = kernel(lambda *x: plain(*(t[:, 1] for t in x)), *shapes)
         check(ast, lambda *x: exact(*(a[:, 1] for a in x)), *shapes, dtype="float16")
 
@@ -178,6 +192,33 @@ def test_a_repeated_row_of_the_users_stays_one() -> None:
     assert found is not None
     got = execute(lower(optimize(ast, HOST), TARGET), arrays, types).astype(np.float64).reshape(want.shape)
     assert np.linalg.norm(got - want) <= 1e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("width", [72, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256])
+def test_any_width_has_the_plan(width: int, dtype: str) -> None:
+    """Tiles by TMA and units of warp groups, whatever the width: panels that are not full are a price."""
+    for make_it in (plain, causal):
+        ast = kernel(make_it, *((4, 16, 2048, width),) * 3, dtype=dtype)
+        opts = applied(optimize(ast, HOST))
+        assert "WARP_SPECIALIZE" in [o.name for o in opts]
+        (unit,) = (ALL_UNITS[o.amount - 1] for o in opts if o.name == "TC")
+        assert unit.lanes == 128 and unit.n == (128 if width <= 128 else 64)
+
+
+def test_units_of_any_width() -> None:
+    """Every element of a result is in one register of one lane."""
+    assert len({(u.name, u.n) for u in REGISTER_A_UNITS + ANY_WIDTH_UNITS if u.inputs.itemsize == 2}) == 62
+    for unit in ANY_WIDTH_UNITS:
+        found = {(row, column) for _, _, row, column in unit.c.places(unit.lanes)}
+        assert len(found) == unit.m * unit.n == unit.lanes * unit.c.registers
+        assert max(column for _, column in found) == unit.n - 1
+
+
+def test_no_product_has_more_columns_than_the_result() -> None:
+    program = program_of(in_roles(kernel(plain, (128, 96), (256, 96), (256, 96)), keys=64), HOST, "attention")
+    assert "m64n96k16" in program.text and program.text.count("m64n64k16") == 2 * (96 // 16)
+    assert cubin(program.text)
 
 
 def _code(keys: int = 256) -> tuple[UOp, ...]:

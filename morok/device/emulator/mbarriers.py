@@ -307,9 +307,13 @@ def copy_box(run: Threads, node: UOp) -> None:
     barrier = _find_mbarrier(run, where, threads)
     if not barrier.fenced:
         raise Fault(f"copies for {barrier.name}, which was set up without a fence", thread)
+    box = described.box
+    behind = np.broadcast_to(at[0] + np.arange(data.shape[1]) >= box.sizes[0], data.shape).reshape(-1)
+    memory.fills(places, behind)
     _bring(run, memory, places, flat, barrier, thread)
-    for other in _others(run, described.box.blocks):
+    for other in _others(run, box.blocks):
         same = next(m for m in other.shared if m.name == memory.name)
+        same.fills(places, behind)
         _bring(other, same, places, flat, _twin(other, barrier.name, thread), thread)
 
 

@@ -206,6 +206,7 @@ class SharedMemory:
         self.unseen = Unseen((blocks, size))
         self.offset = 0  # where it begins in the memory of a block, in bytes
         self.beside: list[SharedMemory] = []  # others that have some of these bytes at other times
+        self.behind = np.zeros(0, dtype=np.bool_)  # zeros that fill up rows: nobody has to read them
         self.fresh: Array | None = None  # where roles meet: what has been put here and nobody has read
 
     def barrier(self) -> None:
@@ -245,7 +246,16 @@ class SharedMemory:
         self.data[0, places] = data
         self.known[0, places] = True
         if self.fresh is not None:
-            self.fresh[places] = True
+            self.fresh[places] = self._matters(places)
+
+    def fills(self, places: Array, zeros: Array) -> None:
+        """Which of these places get zeros from behind the end of a row."""
+        if not len(self.behind):
+            self.behind = np.zeros(self.size, dtype=np.bool_)
+        self.behind[places] = zeros
+
+    def _matters(self, places: Array) -> Any:
+        return ~self.behind[places] if len(self.behind) else True
 
     def replaced(self, places: Array, thread: int) -> None:
         """Something else comes to these places: what lay there is lost, so it must have been read."""
@@ -254,7 +264,7 @@ class SharedMemory:
             lost = int(places[np.flatnonzero(self.fresh[places])[0]])
             raise Fault(f"overwrites element {lost} of {self.name} before anybody has read it", thread)
         if self.fresh is not None:
-            self.fresh[places] = True  # also while it is under way
+            self.fresh[places] = self._matters(places)  # also while it is under way
         who = np.full(len(places), thread)
         self._conflict("overwrites", self.writer[0, places], who, places)
         self._conflict("overwrites", self.reader[0, places], who, places)

@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, FUSED_AFTER, REGISTER_A_UNITS, MatrixUnit, runs
+from morok.ir.matrix import (
+    ALL_UNITS,
+    ANY_WIDTH_UNITS,
+    FUSED_AFTER,
+    REGISTER_A_UNITS,
+    MatrixUnit,
+    runs,
+)
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -57,7 +64,7 @@ def partner(unit: MatrixUnit, columns: int) -> MatrixUnit | None:
     Units of one warp do so by themselves. Those of warp groups have partners with a left operand in
     registers, which lies as their results do.
     """
-    after = FUSED_AFTER if unit.fused else REGISTER_A_UNITS
+    after = FUSED_AFTER if unit.fused else REGISTER_A_UNITS + ANY_WIDTH_UNITS
     others = [unit] if not unit.shared else [u for u in after if u.inputs is unit.inputs]
     fitting = [u for u in others if columns % u.n == 0 and follows(unit, u)]
     return max(fitting, key=lambda u: u.n, default=None)

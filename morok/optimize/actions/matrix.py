@@ -286,7 +286,7 @@ def cut(
     order = sorted(found, key=lambda run: (run.kind, -run.source))
     parts = tuple(
         loop(
-            1 << run.width,
+            min(1 << run.width, amount >> run.place),
             number + order.index(run),
             AxisKind.WARP if run.kind == "l" else registers,
             r,

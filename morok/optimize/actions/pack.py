@@ -19,7 +19,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.cache_result import RESULT
 from morok.optimize.facts import trips
-from morok.optimize.loops import Loops, flat_place, loop, size
+from morok.optimize.loops import Loops, below, both, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
@@ -166,18 +166,42 @@ def same_read(x: UOp, y: UOp) -> bool:
     return apart.op is Ops.CONST and apart.arg == 0
 
 
-def copied(loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: object) -> UOp:
-    """The kernel with each value kept in a local buffer over the action's loops; `layout` says more of it."""
+def _until(x: UOp, r: UOp, end: int) -> UOp:
+    """A value whose reads have a condition: nothing is read beyond the end of a loop."""
+    inside = below(r, const(r.dtype, end))
+    reads = [n for n in toposort(x) if n.op is Ops.INDEX and not n.dtype.is_ptr and r in ranges(n)]
+    gates = {n: both(n.src[2] if len(n.src) > 2 else None, inside) for n in reads}
+    return substitute(x, {n: n.replace((*n.src[:2], gate)) for n, gate in gates.items()})
+
+
+def copied(
+    loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: object, row: int | None = None
+) -> UOp:
+    """The kernel with each value kept in a local buffer over the action's loops; `layout` says more of it.
+
+    A row may be longer than its loop: nobody looks at what lies behind.
+    """
     own = [loops.by_number[n] for n in opt.axes]
     sizes = [size(r) or 1 for r in own]
+    longer = row is not None and row > sizes[-1]
     number = loops.next_number()
     mapping: dict[UOp, UOp] = {}
     for value in dict.fromkeys(values):
         fill = [loop(_to_bound(r).src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
+        if longer:
+            fill[-1] = loop(row or 1, number + len(own) - 1, AxisKind.LOOP, own[-1])
         inner = substitute(value, dict(zip(own, fill, strict=True)))
+        if longer:
+            inner = _until(inner, fill[-1], sizes[-1])
         copy = _same_copy(loops, inner, fill, layout)
         if copy is None:
             copy = bufferize(inner, *fill, arg=("local", f"{name}{opt.axis}_{number}", *layout))
-        mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
+        mapping[value] = make(
+            Ops.INDEX,
+            value.dtype,
+            (copy, flat_place(own, [*sizes[:-1], row or sizes[-1]])),
+            None,
+            value.origin,
+        )
         number += len(fill)
     return substitute(loops.ast, mapping)

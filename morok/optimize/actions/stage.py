@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import Shared, shared_tiles
+from morok.ir.matrix import PANEL, Shared, shared_tiles
 from morok.ir.node import UOp, alu, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -22,6 +22,7 @@ from morok.optimize.loops import LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.record import Opt
 
 DEEPEST = 8
+PANELS = 16  # more in the amount: rows of the tile are filled up with zeros to whole panels
 _PARALLEL = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE, AxisKind.UPCAST, AxisKind.UNROLL)
 
 
@@ -59,7 +60,8 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     loops = gated_products(loops)
     if not machine.block_threads:
         return "the machine has no blocks of threads"
-    if not 0 <= opt.amount <= DEEPEST:
+    depth, filled = opt.amount % PANELS, opt.amount >= PANELS
+    if not 0 <= opt.amount < 2 * PANELS or depth > DEEPEST:
         return f"a ring has at most {DEEPEST} tiles"
     if not opt.axes or len(set(opt.axes)) != len(opt.axes):
         return "a tile needs loops for its dimensions, each once"
@@ -87,17 +89,25 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
             return "the value reads another tile, which is dealt out to the threads of a block itself"
     if any(_is_shared(n) and not values <= set(toposort(n)) for n in loops.order):
         return "a reduction that threads share does not read the tile, which they would fill"
-    points = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * max(1, opt.amount)
+    *outer, row = (size(loops.by_number[n]) or 1 for n in opt.axes)
+    points = math.prod(outer) * max(1, depth)
     used = sum(map(staged_bytes, (n for n in loops.order if n.op is Ops.BUFFERIZE)))
-    nbytes = points * sum(v.dtype.itemsize for v in values) + used
+    rows = (v.dtype.itemsize * (in_panels(row, v.dtype.itemsize) if filled else row) for v in values)
+    nbytes = points * sum(rows) + used
     if nbytes > machine.local_bytes:
         return f"tiles would take {nbytes} bytes of at most {machine.local_bytes}"
-    if opt.amount > 1:
+    if depth > 1:
         for value in values:
             around = [r for r in ranges(value) - own if r.arg[1] is AxisKind.REDUCE]
             if not around or sum(size(r) is None for r in around) > 1:
                 return "a ring needs a loop of a reduction around the tile, and all but one of known size"
     return None
+
+
+def in_panels(row: int, itemsize: int) -> int:
+    """The elements of a row that is filled up to whole panels."""
+    panel = PANEL // itemsize
+    return -(-row // panel) * panel
 
 
 def holders_first(loops: Loops, numbers: Iterable[int], axes: tuple[int, ...]) -> list[int]:
@@ -136,7 +146,11 @@ def stage(loops: Loops, opt: Opt) -> UOp:
     """A tile of a buffer is filled by all threads of a block, once per step of the loops around it.
 
     STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3]
+    STAGE(1, 19, (2, 3)):   the same with rows of 64 for elements of two bytes, 0 where c3 is 8 or more
     """
     loops = gated_products(loops)
     values = [staged_value(loops, read) for read in reads_of(loops, opt)]
-    return copied(loops, opt, values, "tile", Shared(max(1, opt.amount)))
+    row = None
+    if opt.amount >= PANELS:
+        row = in_panels(size(loops.by_number[opt.axes[-1]]) or 1, max(v.dtype.itemsize for v in values))
+    return copied(loops, opt, values, "tile", Shared(max(1, opt.amount % PANELS)), row=row)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, FUSED_SIDE, PANEL, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, FUSED_SIDE, MatrixUnit
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import REGISTERS, WARP_GROUP
@@ -21,13 +21,13 @@ from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.optimize.actions.back_to_back_gemm import partner
 from morok.optimize.actions.pack import same_read
-from morok.optimize.actions.stage import holders_first
+from morok.optimize.actions.stage import PANELS, holders_first, in_panels
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.chain import Chain, chain_of, input_type
+from morok.schedule.graph.chain import STEP, Chain, chain_of, in_steps, input_type
 from morok.schedule.graph.fused_chain import FusedRows, Tile
 
 BESIDE = 40  # registers of a thread for what is neither scores nor results
@@ -63,9 +63,11 @@ class Rows:
         own = list(self.operands)
         if self.d is not None:
             self.operands += [Operand(values, self.k, self.d, False) for values in chain.values]
-        self.doubled = sum(self._doubled(x, own) for x in self.operands[len(own) :])
+        self.doubles = [self._doubled(x, own) for x in self.operands[len(own) :]]
+        self.doubled = sum(self.doubles)
         self.beside = self._beside(ast)
-        self.inner = sum(trips(closed_ranges(first)[0]) for first in chain.firsts)
+        self.widths = [trips(closed_ranges(first)[0]) for first in chain.firsts]
+        self.inner = sum(map(in_steps, self.widths))
         self.columns = 0 if self.d is None else trips(self.d)
         self.wide = self.columns * len(chain.seconds)  # of all results
 
@@ -118,11 +120,11 @@ class Rows:
         ]
 
     def _group_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
-        """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
-        panel = PANEL // unit.inputs.itemsize
-        rows = [trips(x.along) for x in self.operands]
-        if any(n % panel for n in rows):
-            return []
+        """Units read tiles whose rows are whole panels; the narrowest is as fast as any.
+
+        Shorter rows are filled up with zeros in shared memory alone: units multiply as many steps and columns
+        as there are. The engine writes these zeros by itself; other threads have to.
+        """
         brought = self._role_tiles(unit, machine, rates)
         if unit.n > min(n for n, _ in rates.group_keys):
             return brought
@@ -133,7 +135,7 @@ class Rows:
 
         Weights of a step stay in registers until the scores of the next one have been started.
         """
-        wide = self.inner + self.columns >= rates.role_width
+        wide = sum(self._held(unit, [*self.widths, self.columns])) >= rates.role_width
         if not machine.tma or not wide or not self.chain.online or self.d is None or self.beside:
             return []
         found = [
@@ -165,10 +167,23 @@ class Rows:
         operands = 0 if tile.unit.shared else self.inner // 4
         return tile.rows // tile.unit.m * (self.wide // 2 + operands + scores)
 
+    def _held(self, unit: MatrixUnit, rows: list[int]) -> list[int]:
+        """Rows as they lie in the shared tiles of units that read these by themselves."""
+        return [in_panels(n, unit.inputs.itemsize) for n in rows]
+
+    def _filled(self, unit: MatrixUnit) -> float:
+        """How many times as long rows become by what fills them up."""
+        rows = [trips(x.along) for x in self.operands]
+        return sum(self._held(unit, rows)) / sum(rows)
+
     def shared(self, tile: Tile) -> int:
         """Bytes of shared memory."""
-        e, d = self.inner, self.wide
-        points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d - self.doubled)
+        e, d, doubled = self.inner, self.wide, self.doubled
+        if tile.unit.shared:
+            e = sum(self._held(tile.unit, self.widths))
+            d = sum(self._held(tile.unit, [self.columns])) * len(self.chain.seconds)
+            doubled = sum(self._held(tile.unit, self.doubles))
+        points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d - doubled)
         return points * tile.unit.inputs.itemsize
 
     def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
@@ -193,6 +208,7 @@ class Rows:
             rounds = rows / (rates.group_rate * busy * cores)
             count = tile.rows // tile.unit.m
             factor = dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
+            factor *= self._filled(tile.unit)
             return max(0.8 * count, rounds) * keys * factor * dict(rates.group_tiles)[count]
         rounds = rows / (dict(rates.rates)[tile.rows // tile.unit.m] * cores)
         few = max(1.0, rates.fewest_warps / warps_per_sm)
@@ -248,6 +264,11 @@ def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
             if not divides(FUSED_SIDE, builder.loops.by_number[number].src[0]):
                 if not builder.do("PADTO", number, FUSED_SIDE):
                     return False
+    for number in (n for n in inner if not tile.unit.fused):
+        if not divides(STEP, builder.loops.by_number[number].src[0]) and not builder.do(
+            "PADTO", number, STEP
+        ):
+            return False
     ends = []
     for number, amount in ((q, high), (k, tile.keys)):
         new = builder.loops.next_number()
@@ -258,7 +279,8 @@ def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     high_loop, step = ends
     ring = tile.depth if step != k else 1
     for x in rows.operands:
-        _stage(builder, x, 1 if x.is_fixed else ring, high_loop if x.is_fixed else step)
+        depth, outer = (1, high_loop) if x.is_fixed else (ring, step)
+        _stage(builder, x, depth, outer, tile.unit)
     for number in rows.beside:
         builder.do("STAGE", number, ring, (step,))
     if not _multiply(builder, tile.unit, (high_loop, step), columns, inner):
@@ -289,9 +311,12 @@ def _multiply(
     return builder.do("TC", inner[0], number, tile)
 
 
-def _stage(builder: Builder, x: Operand, depth: int, outer: int) -> None:
+def _stage(builder: Builder, x: Operand, depth: int, outer: int, unit: MatrixUnit) -> None:
     """An operand's tile in shared memory, its rows as they lie in global memory; if it can be."""
     reads, along = reads_of(x.factor), int(x.along.arg[0])
     axes = (along, outer) if any(a.step(x.outer) == 1 for a in reads) else (outer, along)
+    row = trips(builder.loops.by_number[axes[-1]])
+    if unit.shared and not unit.fused and in_panels(row, unit.inputs.itemsize) != row:
+        depth += PANELS
     for number in holders_first(builder.loops, (a.buffer for a in reads if a.buffer >= 0), axes):
         builder.do("STAGE", number, depth, axes)

@@ -208,7 +208,7 @@ def _suits_units(found: Chain) -> bool:
     if len(types) > 1:
         return False
     exact = float32 in types
-    if not all(widths) or (any(width % STEP for width in widths) and not exact):
+    if not all(widths) or (any(width % COLUMNS for width in widths) and not exact):
         return False
     for first in found.firsts:  # one factor along the rows alone, one along the steps alone
         moving = [(found.rows in ranges(f), found.steps in ranges(f)) for f in first.src[0].src]
@@ -216,13 +216,19 @@ def _suits_units(found: Chain) -> bool:
             return False
     if exact:
         return not knobs.TF32.value and max(wide * max(1, len(found.seconds)), *widths) <= MOST_WIDTH
-    return not wide % COLUMNS and wide * max(1, len(found.seconds)) // 2 + sum(widths) // 4 <= MOST_REGISTERS
+    held = sum(in_steps(width) for width in widths) // 4
+    return not wide % COLUMNS and wide * max(1, len(found.seconds)) // 2 + held <= MOST_REGISTERS
 
 
 def others_of(ast: UOp, found: Chain) -> int:
     """How many chains run side by side: the outputs but for rows and columns."""
     loops = closed_ranges(ast.src[0]) if ast.src[0].op is Ops.END else ()
     return math.prod(max(1, int(vmax(r.src[0]))) for r in loops if r not in (found.rows, found.columns))
+
+
+def in_steps(width: int) -> int:
+    """A width of the first products, filled up with zeros to whole steps of a unit."""
+    return -(-width // STEP) * STEP
 
 
 def panels(width: int) -> int:
