@@ -12,9 +12,10 @@ from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.dtype import PtrDType
-from morok.ir.matrix import Products
+from morok.ir.matrix import ALL_UNITS, Products
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.ir.warp_roles import WARP_GROUP
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
 from morok.render.cuda import render
@@ -74,6 +75,9 @@ def planned(found: list[Tensor]) -> list[list[str]]:
         (64, 128, 64, False, "bfloat16"),
         (128, 128, 64, True, "float16"),
         (48, 72, 32, False, "float16"),  # edges along rows and keys
+        (64, 128, 96, False, "bfloat16"),  # rows that are no whole panels
+        (72, 80, 80, True, "float16"),
+        (64, 64, 72, False, "float16"),  # nor whole steps of a unit
     ],
 )
 def test_against_float64(rows: int, keys: int, width: int, causal: bool, dtype: str) -> None:
@@ -85,6 +89,17 @@ def test_against_float64(rows: int, keys: int, width: int, causal: bool, dtype: 
     mask = np.tril(np.ones((rows, keys), bool)) if causal else None
     for got, want in zip(found, reference(*arrays, mask=mask), strict=True):
         close(values(got), want, ERROR[dtype])
+
+
+@pytest.mark.parametrize("width", [72, 80, 96, 112, 128, 136, 160])
+def test_gradients_of_any_width_have_units_of_warp_groups(width: int) -> None:
+    tensors = [Tensor.empty(4, 16, 2048, width, dtype="bfloat16", device="EMULATOR") for _ in range(4)]
+    asts = [item.ast for item in schedule([t.uop for t in results(*tensors)]).items]
+    chains = [ast for ast in asts if chain_of(ast) is not None]
+    assert len(chains) == (3 if width <= 128 else 4)  # results of both sums fill registers
+    for ast in chains:
+        (unit,) = (ALL_UNITS[o.amount - 1] for o in applied(optimize(ast, HOST)) if o.name == "TC")
+        assert unit.lanes == WARP_GROUP
 
 
 def test_heads_that_share_keys() -> None:

@@ -33,6 +33,7 @@ from morok.schedule.graph.fused_chain import FusedRows, Tile
 BESIDE = 40  # registers of a thread for what is neither scores nor results
 OF_ROWS = 4  # registers for maxima and sums of a tile's rows
 ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
+OF_COPIES = 0.4  # of the time is that of copies, where all threads ask for them: an estimate, not measured
 
 
 class Operand(NamedTuple):
@@ -208,7 +209,7 @@ class Rows:
             rounds = rows / (rates.group_rate * busy * cores)
             count = tile.rows // tile.unit.m
             factor = dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
-            factor *= self._filled(tile.unit)
+            factor *= 1 + OF_COPIES * (self._filled(tile.unit) - 1)
             return max(0.8 * count, rounds) * keys * factor * dict(rates.group_tiles)[count]
         rounds = rows / (dict(rates.rates)[tile.rows // tile.unit.m] * cores)
         few = max(1.0, rates.fewest_warps / warps_per_sm)

@@ -20,7 +20,7 @@ from morok import knobs
 from morok.dtype import DType, bfloat16, float16, float32
 from morok.ir.bounds import vmax
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MMA_F16, PANEL
+from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MMA_F16
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
@@ -254,9 +254,7 @@ def holds_all(found: Chain, machine: Machine) -> bool:
         return any(
             fused_registers(found, u.m, FUSED_SIDE) <= rates.fused_registers for u in machine.fused_units
         )
-    panel = PANEL // dtype.itemsize
-    groups = any(u.shared and u.inputs is dtype for u in machine.matrix_units)
-    if groups and not any(n % panel for n in (width, *inner)):
+    if any(u.shared and u.inputs is dtype for u in machine.matrix_units):
         keys = min(n for n, _ in rates.group_keys)
         return results + len(found.firsts) * keys // 2 <= rates.wide_registers
     keys = min(n for n, _ in rates.keys)
