@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from morok import Tensor
+from morok import Tensor, knobs
 from morok.dtype import (
     DType,
     bool_,
@@ -385,3 +387,28 @@ def test_one_number_everywhere_is_no_reason_to_look(monkeypatch: pytest.MonkeyPa
     assert len(tried) == 1  # padding says where one is
     (x * (Tensor.arange(33) < 5)).sum(1).prepare()
     assert len(tried) == 2
+
+
+def test_arithmetic_without_positions_is_memory_to_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is picked out of a long chain: the chain need not be lowered to know that; what is the same
+    along an axis is no memory of that axis."""
+    sizes: list[int] = []
+    usual = probe.on_memory
+
+    def counted(value: UOp, is_leaf: Callable[[UOp], bool]) -> UOp | None:
+        form = usual(value, is_leaf)
+        sizes.append(0 if form is None else len(toposort(form)))
+        return form
+
+    monkeypatch.setattr(probe, "on_memory", counted)
+    x, bias, scalar = Tensor.empty(8, 6), Tensor.empty(6), Tensor.empty(1, 6)
+    for _ in range(30):
+        x = (x * 0.5 + bias).sigmoid().pad(((1, 1), (0, 0)))[1:9]
+    rows = Tensor.arange(8).reshape(8, 1)
+    picked = rows.eq(3).where(x, 0.0).sum(0)  # a gather
+    same = rows.eq(3).where((scalar + bias).expand(8, 6), 0.0).sum(0)  # a factor in front
+    with knobs.override(CACHE=0):
+        for value in (picked, same):
+            plan = value.prepare()
+            assert not any(n.op is Ops.REDUCE for kernel in plan.kernels for n in toposort(kernel.ast))
+    assert len(sizes) >= 2 and max(sizes) < 60

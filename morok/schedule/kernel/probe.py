@@ -38,28 +38,34 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
     counts: set[UOp] = set()  # nodes with positions below them, or nothing but constants
     uniform: set[UOp] = set()  # one number everywhere: a product with it collapses as well without
     reads: set[UOp] = set()  # nodes with memory below them
-    opaque: set[UOp] = set()
+    leaves: set[UOp] = set()  # memory, and what is made of it alone and depends on all of its own axes
+    spread: set[UOp] = set()  # what is the same along some of its axes
     for node in order:
         op = node.op
         if op in STORED:
-            opaque.add(node)
+            leaves.add(node)
             reads.add(node)
             continue
         if any(s in reads for s in node.src):
             reads.add(node)
-        if op is Ops.REDUCE_AXIS and node.src[0] in counts and _collapses(node, opaque):
+        if op is Ops.REDUCE_AXIS and node.src[0] in counts and _collapses(node, leaves):
             found.add(node)
             # A gather is as good as memory from here on; arithmetic goes on counting.
-            (opaque if node in reads else counts).add(node)
+            (leaves if node in reads else counts).add(node)
         elif op is Ops.REDUCE_AXIS or op is Ops.SCAN_AXIS:
-            opaque.add(node)
+            leaves.add(node)
             reads.add(node)
         elif op is Ops.IOTA or op is Ops.CONST:
             counts.add(node)
             if op is Ops.CONST:
                 uniform.add(node)
         elif op.is_movement:
-            if node.src[0] in counts:
+            if node.src[0] not in counts:
+                if node.src[0] in leaves and _has_own_axes(node):
+                    leaves.add(node)
+                elif op is not Ops.PAD and (node.src[0] in leaves or node.src[0] in spread):
+                    spread.add(node)
+            else:
                 counts.add(node)
                 if op is not Ops.PAD and node.src[0] in uniform:
                     uniform.add(node)
@@ -69,14 +75,26 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
                 uniform.add(node)
             elif any(s in counts and s not in uniform for s in node.src):
                 counts.add(node)
+            elif all(s in leaves or s in uniform or s in spread for s in node.src):
+                (leaves if any(s in leaves for s in node.src) else spread).add(node)
     return frozenset(found)
 
 
-def _collapses(node: UOp, opaque: set[UOp]) -> bool:
+def _has_own_axes(node: UOp) -> bool:
+    """Whether a view of known size depends on all of its axes if its source does."""
+    if node.op is Ops.EXPAND or not isinstance(numel(known_shape(node)), int):
+        return False
+    if node.op is not Ops.PAD:
+        return True
+    sizes = zip(known_shape(node), known_shape(node.src[0]), strict=True)
+    return all(new is old or new == old or old != 1 for new, old in sizes)
+
+
+def _collapses(node: UOp, leaves: set[UOp]) -> bool:
     sizes = shape(node)
     if sizes is None or 0 in known_shape(node.src[0]) or not isinstance(numel(known_shape(node)), int):
         return False
-    form = on_memory(node, opaque.__contains__)
+    form = on_memory(node, leaves.__contains__)
     if form is None:
         return False
     return _answers.about(form, lambda sink: _is_arithmetic(rewrite(lower_kernel(sink), collapse)))
