@@ -21,7 +21,7 @@ MODULE = importlib.import_module("morok.schedule.graph.split_reductions")
 @pytest.mark.parametrize(
     ("cores", "rows", "columns", "shares"),
     [
-        (8, 1128, 440, True),  # 2 MB in one thread: 90 us on an Emerald Rapids
+        (8, 1128, 440, True),  # 2 MB in one thread: 90 us on a Cascade Lake
         (2, 1128, 440, True),
         (8, 600, 440, True),
         (2, 2712, 584, True),
