@@ -125,10 +125,10 @@ def _infer_shape(n: UOp) -> Any:
 
 def _shape(n: UOp) -> Shape:
     """The shape of a source, already inferred."""
-    known = n.shape_
+    known: Shape = n.shape_
     if known is _NO_SHAPE:
         raise ShapeError(f"{n.op.name} has no value, so it has no shape", place=place(n))
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _none(n: UOp) -> Shape | None:
@@ -136,8 +136,8 @@ def _none(n: UOp) -> Shape | None:
 
 
 def _first(n: UOp) -> Shape | None:
-    known = n.src[0].shape_ if n.src else _NO_SHAPE
-    return None if known is _NO_SHAPE else known  # type: ignore[return-value]
+    known: Any = n.src[0].shape_ if n.src else _NO_SHAPE
+    return None if known is _NO_SHAPE else known
 
 
 def _elementwise(n: UOp) -> Shape:
@@ -268,7 +268,7 @@ _CLOSING = frozenset((Ops.REDUCE, Ops.END, Ops.BUFFERIZE))
 
 def ranges(n: UOp) -> frozenset[UOp]:
     """The RANGE nodes that the node's value depends on. Unordered; `sorted_ranges` has them by number."""
-    known = n.ranges_
+    known: frozenset[UOp] | None = n.ranges_
     if known is None:
         stack = [n]
         while stack:
@@ -281,7 +281,8 @@ def ranges(n: UOp) -> frozenset[UOp]:
             if node.ranges_ is None:
                 set_ranges(node, _open_ranges(node))
         known = n.ranges_
-    return known  # type: ignore[no-any-return]
+        assert known is not None
+    return known
 
 
 def sorted_ranges(n: UOp) -> list[UOp]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import BinaryIO, Final, final
+from io import BufferedReader, FileIO
+from typing import Final, final
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def read_apart(path: str) -> tuple[bytes, dict[int, Array]] | None:
     None for a file that is read in one piece."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # what comes through a pipe comes once
         return None
-    with open(path, "rb", buffering=1 << 14) as file:
+    with BufferedReader(FileIO(path), 1 << 14) as file:
         size = os.fstat(file.fileno()).st_size
         if size < LARGE:
             return None
@@ -50,7 +51,7 @@ def read_apart(path: str) -> tuple[bytes, dict[int, Array]] | None:
 class _Walk:
     """Through a file from its begin on."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BufferedReader[FileIO]) -> None:
         self._file, self._at = file, 0
         self.apart: dict[int, tuple[int, int]] = {}  # where data lie and how many bytes, by constant
 
@@ -146,7 +147,7 @@ def _varint(value: int) -> bytes:
     return bytes(made)
 
 
-def _read(file: BinaryIO, places: dict[int, tuple[int, int]]) -> dict[int, Array]:
+def _read(file: BufferedReader[FileIO], places: dict[int, tuple[int, int]]) -> dict[int, Array]:
     """Bytes of the file, each run of them from a cache line on, as vectors like it. One block of memory, for
     which the system takes fewer and larger pages than for many."""
     starts, total = {}, 0
@@ -160,7 +161,7 @@ def _read(file: BinaryIO, places: dict[int, tuple[int, int]]) -> dict[int, Array
         file.seek(at)
         rest = memoryview(part.data)
         while rest:
-            count = file.readinto(rest)  # type: ignore[attr-defined]
+            count = file.readinto(rest)
             if not count:  # somebody has cut the file meanwhile
                 raise _Unusual
             rest = rest[count:]
