@@ -118,7 +118,7 @@ class MatrixUnit:
     lanes: int = 32
     permission: str = ""  # the knob that allows it, where it computes less exactly than its types promise
     shared: str = ""  # the operands that it reads out of shared tiles by itself
-    words: bool = False  # an element is a word of four bytes, and a product is DOT4
+    words: bool = False  # an element is a word of four bytes or two float16, and a product is DOT4 or DOT2
     fused: bool = False  # no unit at all: the lanes of a warp compute the tile by fused products
 
     @property
@@ -149,7 +149,14 @@ class MatrixUnit:
     @property
     def product(self) -> Op:
         """What becomes of two elements before it is added up."""
-        return Ops.DOT4 if self.words else Ops.MUL
+        if self.words:
+            return Ops.DOT2 if self.inputs.is_float else Ops.DOT4
+        return Ops.MUL
+
+    @property
+    def in_word(self) -> int:
+        """Numbers of an element."""
+        return {Ops.DOT4: 4, Ops.DOT2: 2}.get(self.product, 1)
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -193,6 +200,8 @@ DOT4_32 = replace(
 DOT4_16 = replace(
     DOT4_32, k=4, a=Fragment(("r0", *_ROW), ("l0", "l1")), b=Fragment(("l0", "l1"), _ROW), name="dot4.s8.k4"
 )
+# And on words of two float16, which are the bits of a float32.
+DOT2_16 = replace(DOT4_32, inputs=float32, output=float32, name="dot2.f16")
 
 WARP_UNITS: tuple[MatrixUnit, ...] = (
     MMA_F16, MMA_BF16, MMA_TF32, MMA_INT8, MMA_UINT8, MMA_E4M3, MMA_E5M2,
@@ -250,7 +259,7 @@ ANY_WIDTH_UNITS: tuple[MatrixUnit, ...] = tuple(
     for n in range(16, 256, 8)
     if n not in (64, 128)
 )
-WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16)
+WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16, DOT2_16)
 
 
 def _fused_units(columns: int) -> tuple[MatrixUnit, MatrixUnit]:
@@ -282,7 +291,7 @@ FUSED_PASSED = 16  # columns of results that lanes hand around at once
 _FUSED = tuple(_fused_units(columns) for columns in (8, 16, 32))
 FUSED_UNITS: tuple[MatrixUnit, ...] = tuple(first for first, _ in _FUSED)
 FUSED_AFTER: tuple[MatrixUnit, ...] = tuple(second for _, second in _FUSED)
-ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS + FUSED_UNITS + FUSED_AFTER
+ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS[:2] + FUSED_UNITS + FUSED_AFTER + WORD_UNITS[2:]
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 

@@ -240,6 +240,9 @@ class Ops:
     )
     MULHI = _row(_B, 2, "upper half of the product of two integers", commutative=True)
     DOT4 = _row(_B, 2, "sum of the products of the four signed bytes of two integers", commutative=True)
+    DOT2 = _row(
+        _B, 2, "sum of the products of the two float16 that are the bits of two float32", commutative=True
+    )
     POW = _row(_B, 2, "x to the power y, as C's pow; integers wrap; 0 for a negative y unless |x| is 1")
     MAX = _row(_B, 2, "the larger; NaN if either is NaN", commutative=True)
     MIN = _row(_B, 2, "the smaller; NaN if either is NaN", commutative=True)

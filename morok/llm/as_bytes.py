@@ -13,6 +13,9 @@ from morok.tensor.tensor import Tensor
 SCALED = 32  # numbers on the left that have a common scale
 EXACT, Q8 = 3, 1  # bytes of a number on the left
 _LARGEST = {EXACT: 8_350_000.0, Q8: 127.0}  # which the bytes can hold
+SUM_SHIFT = 64.0  # by which sums of numbers are less, so that float16 holds those of 32
+_HALF_TOP = 2.0**14  # what the largest number of a block becomes, at least, and less than twice that
+_EXPONENT = 0x7F800000
 _LEAST = 1e-30  # of the largest of 32 numbers: below, a scale could not be inverted
 
 
@@ -60,6 +63,48 @@ def in_bytes_at_once(
     scales = together[:, digits, :, 0, 0].bitcast(dt.float32)
     sums = together[:, digits + 1].bitcast(dt.float32).reshape(rows, -1) if run else None
     return words, scales, sums
+
+
+def in_halves_at_once(x: Tensor, run: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of numbers as pairs of float16, whose sum they are but for a last bit: (n, 2, 2, numbers / 4) words
+    of two of them: the first and the third of four numbers, or the others, and of these what is large or what is
+    left; the scale of each block; and the
+    sums of so many numbers each, as a pair in a word. Words are the bits of a float32.
+
+    A scale is a power of two, so only what is far below the largest number of a block loses bits, and that is
+    less than 2⁻³⁸ of it. Again it is one kernel."""
+    rows, columns, each = concrete(x.shape[0]), concrete(x.shape[1]), SCALED // 4
+    wide = x.reshape(rows, columns // block, block // SCALED, each, 4)
+    four = [wide[..., i] for i in range(4)]
+    a, b, c, d = (t.abs() for t in four)
+    top = a.maximum(b).maximum(c.maximum(d)).max((-1, -2), keepdim=True).maximum(_LEAST)
+    power = (top.bitcast(dt.int32) & _EXPONENT).bitcast(dt.float32)
+    up, down = _HALF_TOP / power, power * (1 / _HALF_TOP)
+    pieces = [_in_two(t * up) for t in four]
+    found = [_pair(pieces[i][piece], pieces[i + 2][piece]) for i in (0, 1) for piece in (0, 1)]
+    total = (four[0] + four[1]) + (four[2] + four[3])
+    sums = _pair(*_in_two(_sums(total, run // 4) * up * (1 / SUM_SHIFT)))
+    found += [down.bitcast(dt.int32), sums]
+    spread = Tensor.stack(*(t.expand(*found[0].shape) for t in found), dim=-1)
+    shape = tuple(map(concrete, found[0].shape))
+    cut = spread.reshape(*shape[:-1], each // 2, 2, 3, 2)  # rows, blocks, groups, words, two, kinds, pieces
+    together = cut.permute(1, 2, 5, 0, 3, 6, 4).contiguous().permute(3, 2, 5, 0, 1, 4, 6)
+    together = together.bitcast(dt.float32)
+    words = together[:, :2].reshape(rows, 2, 2, -1)
+    scales, totals = (together[:, 2, i] for i in (0, 1))
+    return words, scales[:, :, 0, 0, 0], totals.reshape(rows, columns // run, -1)[..., 0]
+
+
+def _in_two(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers as sums of two of float16, in float32."""
+    first = x.cast(dt.float16)
+    return first, (x - first.cast(dt.float32)).cast(dt.float16)
+
+
+def _pair(low: Tensor, high: Tensor) -> Tensor:
+    """Two float16 as one word."""
+    first, second = (t.bitcast(dt.uint16).cast(dt.int32) for t in (low, high))
+    return first | (second << 16)
 
 
 def _stored(x: Tensor, block: int) -> Tensor:

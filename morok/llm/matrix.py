@@ -20,7 +20,9 @@ import numpy as np
 from morok import dtype as dt
 from morok.ir.node import alu
 from morok.ir.ops import Ops
-from morok.llm.as_bytes import EXACT, Q8, SCALED, in_bytes, in_bytes_at_once
+from morok.llm.as_bytes import (
+    EXACT, Q8, SCALED, SUM_SHIFT, in_bytes, in_bytes_at_once, in_halves_at_once,
+)
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
@@ -33,6 +35,8 @@ from morok.tensor.tensor import Tensor
 
 FEW_ROWS = 16  # rows on the left that are multiplied as bytes; for more the matrix is decoded first
 PANEL = (8, 4, 2, 1)  # sixteens of rows that are decoded side by side
+SUBNORMAL = 1024  # from here on whole numbers are no subnormal float16
+_IN_HALVES = 0x00FF00FF  # the first and the third byte
 MOST_GROUPS = 8  # of a block, whose sums of whole numbers a grid's kernel has all written out
 
 
@@ -112,6 +116,9 @@ class Packed:
         parts, on_grid = self.form.parts(self.stored), bool(self._machine.block_threads)
         few = block.numbers // block.shape[-1] <= MOST_GROUPS
         on_units = on_grid and few and any(rows % unit.n == 0 for unit in self._machine.word_units)
+        if on_units and self.digits == EXACT and self.form.minima and parts[0].largest < SUBNORMAL:
+            found = self._in_halves(parts, x).sum(2)
+            return found.transpose(0, 1).reshape(rows, -1)
         whole = parts[0].factor is not None and (on_units or not on_grid)
         scaled = block.numbers if whole else SCALED
         if on_grid:
@@ -140,6 +147,34 @@ class Packed:
         if on_grid:  # which writes anywhere as fast
             return found.transpose(0, 1).reshape(rows, -1)
         return found.contiguous().transpose(0, 1).reshape(rows, -1)
+
+    def _in_halves(self, parts: tuple[WordPart, ...], x: Tensor) -> Tensor:
+        """Codes times the factors of their groups are float16 without being converted: subnormal ones, 2²⁴
+        times less. So units add up all of a block, and what has groups in common comes once:
+        (rows / LANES, n, blocks, LANES)."""
+        block = self.form.block
+        assert self.form.minima is not None and parts[0].least is not None
+        words, scales, sums = in_halves_at_once(x, block.shape[-1], block.numbers)
+        products = []
+        for part, left in zip(parts, _select(words, block, 4), strict=True):
+            assert part.factor is not None
+            for place in np.ndindex(*map(concrete, part.words.shape[2:-2])):
+                here = tuple(slice(i, i + 1) for i in place)
+                codes, mine = part.words[:, :, *here], left[:, :, :, :, *here]
+                factor = part.factor[:, :, *here].unsqueeze(-2)
+                for odd in (0, 1):
+                    pairs = ((codes >> 8 * odd) & _IN_HALVES) * factor
+                    products += [_products(pairs, mine[:, odd, piece]) for piece in (0, 1)]
+        total = _of_blocks(sum(products[1:], products[0]).sum(-2))
+        totals = sums.reshape(*scales.shape, -1)
+        groups = concrete(totals.shape[-1])
+        upper = (Tensor.arange(groups, device=x.device) >= groups // 2).reshape(groups, 1)
+        minima = [_for_all(t, concrete(x.shape[0])) for t in self.form.minima(self.stored)]
+        twice = upper.where(minima[1], minima[0]).cast(dt.int32) * 0x10001
+        least = binary(twice.bitcast(dt.float32), Ops.DOT2, _across(totals)).sum(-2)
+        scale, offset = (_of_blocks(t.unsqueeze(1)) for t in (parts[0].scale, parts[0].least[0]))
+        value = _plus_product(total, scale * 2.0**24, least * (offset * (2.0**24 * SUM_SHIFT)))
+        return value * _across(scales)
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""
@@ -333,6 +368,21 @@ def _sum_of_products(parts: list[tuple[int, WordPart]], left: list[Tensor], digi
     """Σ over the words of groups of one digit's products: int32 (rows / LANES, n, blocks, groups, LANES)."""
     products = [binary(part.words.unsqueeze(1), Ops.DOT4, _across(left[at][:, digit])) for at, part in parts]
     return sum(products[1:], products[0]).sum(-2, dtype=dt.int32)
+
+
+def _products(pairs: Tensor, left: Tensor) -> Tensor:
+    """Words of two float16, (rows / LANES, blocks, …, words, LANES), times those of (n, blocks, …, words)."""
+    return binary(pairs.bitcast(dt.float32).unsqueeze(1), Ops.DOT2, _across(left))
+
+
+def _for_all(x: Tensor, rows: int) -> Tensor:
+    """Of each row on the left: (rows / LANES, n, …)."""
+    return x.unsqueeze(1).expand(x.shape[0], rows, *x.shape[1:])
+
+
+def _of_blocks(x: Tensor) -> Tensor:
+    """Without axes of groups: (rows / LANES, n, blocks, LANES)."""
+    return x.reshape(*x.shape[:3], x.shape[-1])
 
 
 def _joined(found: list[Tensor], wide: bool = False, at_once: bool = False) -> Tensor:

@@ -57,6 +57,7 @@ class WordPart:
     offset: Tensor | None = None
     factor: Tensor | None = None
     least: tuple[Tensor, Tensor] | None = None  # of a block, of a group
+    largest: int = 0  # code times factor, where codes have no sign
 
     def values(self) -> Tensor:
         """The numbers themselves, (…, groups, numbers, lanes)."""
@@ -70,6 +71,8 @@ class WordPart:
 
 
 Parts = Callable[[Stored], tuple[WordPart, ...]]
+# The whole numbers of groups in the order of these, (…, groups, lanes): of the first half, and of the others
+Minima = Callable[[Stored], tuple[Tensor, Tensor]]
 
 
 @final
@@ -84,6 +87,7 @@ class WordFormat:
     codes: tuple[slice, ...]
     parts: Parts
     turned: Callable[[np.ndarray], np.ndarray] | None = None  # what is done to the bytes of codes at load
+    minima: Minima | None = None
 
     def store(self, raw: np.ndarray, device: str | None = None) -> Stored:
         """Blocks (rows, blocks of a row, bytes) as arrays; rows are a multiple of LANES."""
@@ -284,7 +288,14 @@ def _six_bits(s: Stored) -> tuple[list[Tensor], list[Tensor]]:
     return scales, minima
 
 
-def _eight_groups(s: Stored, codes: Callable[[int, int], Tensor]) -> tuple[WordPart, ...]:
+def _six_bit_minima(s: Stored) -> tuple[Tensor, Tensor]:
+    own, upper = _small(s, 4, 8), _small(s, 0, 8)
+    return own & 63, (own >> 4) | ((upper >> 2) & 48)
+
+
+def _eight_groups(
+    s: Stored, codes: Callable[[int, int], Tensor], most: int
+) -> tuple[WordPart, ...]:
     """Eight groups of 32: (upper or lower four, pairs, of a pair the lower or the upper halves of bytes)."""
     found = []
     scales, minima = _six_bits(s)
@@ -294,12 +305,12 @@ def _eight_groups(s: Stored, codes: Callable[[int, int], Tensor]) -> tuple[WordP
             place = len(one.shape) - 2
             picked, least = (t.narrow(place, half, 1).squeeze(place) for t in (one, two))
             d, m, factor = _half(s, 0), -_half(s, 1), picked.cast(dt.int32)
-            found.append(WordPart(codes(four, half), d, m * least, factor, (m, least)))
+            found.append(WordPart(codes(four, half), d, m * least, factor, (m, least), most * 63))
     return tuple(found)
 
 
 def _q4_k(s: Stored) -> tuple[WordPart, ...]:
-    return _eight_groups(s, lambda four, half: _field(_words(s, 16 * four, 2, 8), 4 * half, 4, 0))
+    return _eight_groups(s, lambda four, half: _field(_words(s, 16 * four, 2, 8), 4 * half, 4, 0), 15)
 
 
 def _q5_k(s: Stored) -> tuple[WordPart, ...]:
@@ -308,7 +319,7 @@ def _q5_k(s: Stored) -> tuple[WordPart, ...]:
         low = _field(_words(s, 8 + 16 * four, 2, 8), 4 * half, 4, 0)
         return low | _field(_words(s, 0, 1, 8), pairs, 1, 4)
 
-    return _eight_groups(s, codes)
+    return _eight_groups(s, codes, 31)
 
 
 def _quarter(x: Tensor, quarter: int) -> Tensor:
@@ -388,9 +399,10 @@ def _format(
     small: slice | None,
     *codes: tuple[int, int],
     turned: Callable[[np.ndarray], np.ndarray] | None = None,
+    minima: Minima | None = None,
 ) -> WordFormat:
     block = FORMATS[number] if isinstance(number, int) else number
-    return WordFormat(block, halves, small, tuple(slice(*c) for c in codes), parts, turned)
+    return WordFormat(block, halves, small, tuple(slice(*c) for c in codes), parts, turned, minima)
 
 
 WORD_FORMATS: dict[str, WordFormat] = {
@@ -403,7 +415,7 @@ WORD_FORMATS: dict[str, WordFormat] = {
         _format(8, _q8_0, (0,), None, (2, 34)),
         _format(10, _q2_k, (80, 82), slice(0, 16), (16, 80)),
         _format(11, _q3_k, (108,), slice(96, 108), (0, 96), turned=partial(_turn, 0xFF, 32)),
-        _format(12, _q4_k, (0, 2), slice(4, 16), (16, 144)),
+        _format(12, _q4_k, (0, 2), slice(4, 16), (16, 144), minima=_six_bit_minima),
         _format(13, _q5_k, (0, 2), slice(4, 16), (16, 176)),
         _format(14, _q6_k, (208,), slice(192, 208), (0, 192), turned=partial(_turn_last, 0xAA, 64)),
         _format(20, _iq4_nl, (0,), None, (2, 18)),

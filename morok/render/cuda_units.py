@@ -190,7 +190,7 @@ def write_product(writer: Writer, node: UOp) -> None:
         start += count
     outputs = ", ".join(f'"={letter}"({n})' for n in names)
     inputs = ", ".join([*(f'"r"({w})' for w in (*a, *b)), *(f'"{letter}"({x})' for x in c)])
-    shape = f"m{unit.m}n{unit.n}k{4 * unit.k if unit.words else unit.k}"
+    shape = f"m{unit.m}n{unit.n}k{unit.in_word * unit.k}"
     writer.put(
         f'asm("mma.sync.aligned.{shape}.row.col.{wide}.{kind}.{kind}.{wide} {", ".join(holes)};" '
         f": {outputs} : {inputs});"

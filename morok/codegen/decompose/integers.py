@@ -8,10 +8,10 @@ instead (strength reduction): with a magic number proved right for every value t
 from __future__ import annotations
 
 from morok.codegen.decompose.pieces import as_type, like, shl, shr, where
-from morok.dtype import int64, uint32, uint64
+from morok.dtype import float16, float32, int64, uint16, uint32, uint64
 from morok.ir.arithmetic.scalars import ROTATIONS
 from morok.ir.bounds import vmax, vmin
-from morok.ir.build import cast
+from morok.ir.build import bitcast, cast
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
 from morok.symbolic.domain import divides, shifts
@@ -175,6 +175,18 @@ def dot4(node: UOp) -> UOp:
     for product in others:
         first = alu(Ops.ADD, first, product)
     return first
+
+
+def dot2(node: UOp) -> UOp:
+    """Σ of the products of the two float16 in the bits of each."""
+
+    def at(x: UOp, place: int) -> UOp:
+        bits = bitcast(x, uint32)
+        half = as_type(bits if place == 0 else shr(bits, 16), uint16)
+        return as_type(bitcast(half, float16), float32)
+
+    x, y = node.src
+    return at(x, 0) * at(y, 0) + at(x, 1) * at(y, 1)
 
 
 def threefry(node: UOp) -> UOp:

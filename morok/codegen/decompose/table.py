@@ -144,6 +144,7 @@ def decompose_rules() -> Rules:
     yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type")
     # a·b + c·d + e·f + g·h
     yield "dot4", Head(Ops.DOT4).any() >> _unless_native(integers.dot4), _NEEDED
+    yield "dot2", Head(Ops.DOT2).any() >> _unless_native(integers.dot2), _NEEDED
     yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED
 
 

@@ -54,7 +54,7 @@ def pick_lanes(x: UOp, lanes: list[int]) -> UOp:
     tiles = pick_tiles(x, lanes)
     if tiles is not None:
         return tiles
-    if x.op in (Ops.MUL, Ops.DOT4):
+    if x.op in (Ops.MUL, Ops.DOT4, Ops.DOT2):
         return alu(x.op, *(swizzle(s, lanes) for s in x.src))
     return swizzle(x, lanes)
 

@@ -210,9 +210,30 @@ def make_fragments(root: UOp) -> UOp:
     while True:
         node = next((n for n in toposort(root) if _is_point(n)), None)
         if node is None:
-            return substitute(root, lanes) if lanes else root
+            return _added_in_units(substitute(root, lanes) if lanes else root)
         lanes |= same_lanes(node.src[0])
         root = substitute(root, {node: _fragments(node, next_number(root))})
+
+
+def _added_in_units(root: UOp) -> UOp:
+    """Products of words that are added up: each unit adds to what the one before has found."""
+    found: dict[UOp, UOp] = {}
+    for node in toposort(root):
+        if node.op is not Ops.ADD:
+            continue
+        both = [found.get(s, s) for s in node.src]
+        for total, product in (both, both[::-1]):
+            if _is_of_words(total) and _is_of_words(product) and total.arg == product.arg:
+                a, b, c = product.src[0].src
+                if c.op is Ops.CONST:  # zeros, where nothing is added yet
+                    found[node] = product.replace((product.src[0].replace((a, b, total.src[0])),))
+                    break
+    return substitute(root, found) if found else root
+
+
+def _is_of_words(x: UOp) -> bool:
+    unit = x.src[0].arg if x.op is Ops.UNROLL and x.src[0].op is Ops.WMMA else None
+    return isinstance(unit, MatrixUnit) and unit.words
 
 
 def _is_point(node: UOp) -> bool:

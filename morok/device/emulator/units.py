@@ -95,6 +95,8 @@ def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
     """Elements as a unit multiplies them."""
     if unit.words:  # (…, rows, words) → (…, rows, bytes); steps of b are its rows
         held = np.ascontiguousarray(matrix)
+        if unit.inputs.is_float:
+            return held.view(np.float16).reshape(*held.shape, 2).astype(storage(unit.output))
         return held.view(np.int8).reshape(*held.shape, 4).astype(np.int32)
     wide = matrix.astype(storage(unit.output))
     return (

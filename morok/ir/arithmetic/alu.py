@@ -154,6 +154,7 @@ MEANING: dict[Op, Meaning] = {
     Ops.XOR: Meaning(*(_exact(operator.xor, np.bitwise_xor),) * 2),
     Ops.ATAN2: _function(np.arctan2),
     Ops.DOT4: Meaning(ints=_exact(scalars.dot4, arrays.dot4), only=int32),
+    Ops.DOT2: Meaning(floats=_native(scalars.dot2, arrays.dot2), only=float32),
     Ops.THREEFRY: Meaning(ints=_exact(scalars.threefry, arrays.threefry), only=uint64),
     # three operands
     Ops.WHERE: _everywhere(_exact(scalars.where, np.where)),

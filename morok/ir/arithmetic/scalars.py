@@ -173,6 +173,12 @@ def dot4(x: int, y: int) -> int:
     return sum(((x >> at & 255 ^ 128) - 128) * ((y >> at & 255 ^ 128) - 128) for at in (0, 8, 16, 24))
 
 
+def dot2(x: float, y: float) -> float:
+    """Σ of the products of the two float16 in the bits of each: exact before it is rounded."""
+    (a, b), (c, d) = (unpack("<ee", pack("<f", v)) for v in (x, y))
+    return float(a * c + b * d)
+
+
 def threefry(counter: int, key: int) -> int:
     """Threefry-2x32 with 20 rounds; the low words are the first ones of counter, key and result."""
     k0, k1 = key & _LOW32, key >> 32

@@ -131,7 +131,7 @@ def _terms(value: UOp) -> tuple[UOp, ...]:
 
 def _product(reduce: UOp, term: UOp, unit: MatrixUnit | TileUnit, i: UOp, j: UOp) -> Found | str:
     if unit.words and isinstance(unit, MatrixUnit):
-        found = (term.src[0], term.src[1]) if term.op is Ops.DOT4 else None
+        found = (term.src[0], term.src[1]) if term.op is unit.product else None
     else:
         found = factors(term, unit.product)
     if found is None:

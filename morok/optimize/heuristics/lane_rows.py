@@ -18,6 +18,7 @@ from morok.optimize.facts import Access, access, output_loops, reads_of, store_o
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 
+IN_WORDS = {Ops.DOT4, Ops.DOT2}
 FEW_OUTPUTS = 4  # rows on the left that share what was decoded
 TWO_OUTPUTS = 2  # of them where bytes are multiplied: each has totals of its own
 HALF = 8  # rows at a time where there are many totals
@@ -46,7 +47,7 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
     sums, nested = _sums_of_bytes(loops), _sums_of_sums(loops)
     number, lanes = int(rows.arg[0]), size(rows) or 1
     left, most = 1, FEW_OUTPUTS
-    plain = not sums and not nested and any(n.op is Ops.DOT4 for n in loops.order)
+    plain = not sums and not nested and any(n.op in IN_WORDS for n in loops.order)
     if plain:  # words as they are: nothing but sums asks for registers
         most = max(most, builder.machine.registers // 2 * builder.machine.lanes(int32) // lanes)
     for other in output_loops(effect):
@@ -74,7 +75,7 @@ def _sums_of_bytes(loops: Loops) -> list[UOp]:
     sums = [n for n in loops.order if n.op is Ops.REDUCE]
     inside = {n: None for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
     below = {n: {m.op for m in toposort(*n.src[: len(n.arg)])} for n in inside}
-    return [n for n, ops in below.items() if Ops.DOT4 in ops and Ops.REDUCE not in ops]
+    return [n for n, ops in below.items() if ops & IN_WORDS and Ops.REDUCE not in ops]
 
 
 def _steps_together(builder: Builder, sums: list[UOp], nested: bool) -> None:
@@ -101,7 +102,7 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
     effect = loops.ast.src[0]
     rows = rows_in_lanes(effect, loops, builder.machine.vector_bytes)
     sums = [n for n in loops.order if n.op is Ops.REDUCE]
-    if rows is None or not any(n.op is Ops.DOT4 for n in loops.order):
+    if rows is None or not any(n.op in IN_WORDS for n in loops.order):
         return False
     inside = {n for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
     outer = {k: None for n in sums if n not in inside for k in closed_ranges(n)}
@@ -204,7 +205,7 @@ def _share_between_warps(builder: Builder, numbers: list[int], tiles: int) -> No
 def _narrow(loops: Loops) -> list[Access]:
     """Reads of bytes below reductions, and of words of four bytes that are multiplied as such."""
     reduces = [n for n in loops.order if n.op is Ops.REDUCE]
-    words = {id(a.node) for a in reads_of(*(n for n in loops.order if n.op is Ops.DOT4))}
+    words = {id(a.node) for a in reads_of(*(n for n in loops.order if n.op in IN_WORDS))}
     return [a for a in reads_of(*reduces) if a.node.dtype.itemsize == 1 or id(a.node) in words]
 
 

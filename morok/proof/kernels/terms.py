@@ -25,7 +25,7 @@ POINTS = 6
 Term = int
 _LINEAR = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.MULACC))
 _SETS = frozenset((Ops.MAX, Ops.MIN, Ops.AND, Ops.OR))
-_EITHER_WAY = frozenset((Ops.XOR, Ops.MULHI, Ops.DOT4))
+_EITHER_WAY = frozenset((Ops.XOR, Ops.MULHI, Ops.DOT4, Ops.DOT2))
 
 
 def kind(dtype: DType) -> DType:

@@ -37,6 +37,7 @@ NO_THEORY = frozenset(
         Ops.RSQRT,
         Ops.ATAN2,
         Ops.FMOD,
+        Ops.DOT2,
     )
 )
 _LONGEST_POWER = 16
