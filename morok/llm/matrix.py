@@ -173,8 +173,8 @@ class Packed:
         twice = upper.where(minima[1], minima[0]).cast(dt.int32) * 0x10001
         least = binary(twice.bitcast(dt.float32), Ops.DOT2, _across(totals)).sum(-2)
         scale, offset = (_of_blocks(t.unsqueeze(1)) for t in (parts[0].scale, parts[0].least[0]))
-        value = _plus_product(total, scale * 2.0**24, least * (offset * (2.0**24 * SUM_SHIFT)))
-        return value * _across(scales)
+        common = _across(scales)
+        return total * (common * (scale * 2.0**24)) + least * (common * (offset * (2.0**24 * SUM_SHIFT)))
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""

@@ -166,3 +166,13 @@ def known_contraction(products: dict[UOp, GraphContraction | None], node: UOp) -
     if node not in products:
         products[node] = contraction_at(node)
     return products[node]
+
+
+def adds_words(value: UOp) -> bool:
+    """Whether it is a sum of products of words of two float16. Units take the steps of such words whole, and
+    words are decoded where they are multiplied."""
+    terms = [value]
+    while terms and terms[-1].op in (Ops.ADD, Ops.DOT2):
+        found = terms.pop()
+        terms += found.src if found.op is Ops.ADD else ()
+    return not terms

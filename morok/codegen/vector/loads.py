@@ -177,10 +177,10 @@ def join_neighbours(root: UOp, ctx: Any) -> UOp:
             pointer, place = run.buffer.dtype, node.src[0].src[1]
             assert isinstance(pointer, PtrDType)
             where = join(None if run.root is None else done[run.root], run.start, place)
-            dtype = node.dtype.vec(run.length)
+            dtype = node.dtype.scalar.vec(run.length)
             address = make(Ops.INDEX, dtype.ptr(pointer.size, pointer.space), (run.buffer, where))
             whole[run] = make(Ops.LOAD, dtype, (address,), node.arg, node.origin)
-        done[node] = swizzle(whole[run], (lane_of,))
+        done[node] = swizzle(whole[run], range(lane_of, lane_of + node.dtype.lanes))
     return done[root]
 
 
@@ -188,9 +188,9 @@ def _neighbours(order: list[UOp], machine: Machine) -> dict[UOp, tuple[Run, int]
     """Reads as parts of runs that are as long as an access and begin where one may, with their lanes."""
     stores = [n.src[0] for n in order if n.op is Ops.STORE]
     written = {n for address in stores for n in toposort(address) if n.op is Ops.DEFINE_GLOBAL}
-    groups: dict[tuple[UOp, Root], dict[int, UOp]] = {}
+    groups: dict[tuple[UOp, Root, int], dict[int, UOp]] = {}
     for node in order:
-        if node.op is not Ops.LOAD or len(node.src) != 1 or node.dtype.lanes != 1:
+        if node.op is not Ops.LOAD or len(node.src) != 1:
             continue
         address = node.src[0]
         if address.op is not Ops.INDEX or len(address.src) != 2:
@@ -198,17 +198,20 @@ def _neighbours(order: list[UOp], machine: Machine) -> dict[UOp, tuple[Run, int]
         buffer = address.src[0]
         if buffer.op is Ops.DEFINE_GLOBAL and buffer not in written:
             base, offset = split(address.src[1])
-            groups.setdefault((buffer, base), {})[offset] = node
+            groups.setdefault((buffer, base, node.dtype.lanes), {})[offset] = node
     found: dict[UOp, tuple[Run, int]] = {}
-    for (buffer, base), reads in groups.items():
+    for (buffer, base, lanes), reads in groups.items():
         if len(reads) < 2:
             continue
         step = 0 if base is None else factor(base)
-        longest = machine.longest_access(next(iter(reads.values())).dtype)
+        longest = machine.longest_access(next(iter(reads.values())).dtype.scalar)
         for count in (longest >> i for i in range(longest.bit_length() - 1)):
+            if count <= lanes:
+                break
             for start in [o for o in reads if o % count == 0 and step % count == 0]:
-                own = [r for i in range(count) if (r := reads.get(start + i)) is not None and r not in found]
-                if len(own) == count:
+                places = range(start, start + count, lanes)
+                own = [r for at in places if (r := reads.get(at)) is not None and r not in found]
+                if len(own) * lanes == count:
                     run = Run(buffer, base, start, count)
-                    found |= {r: (run, i) for i, r in enumerate(own)}
+                    found |= {r: (run, i * lanes) for i, r in enumerate(own)}
     return found

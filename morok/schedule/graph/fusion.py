@@ -27,7 +27,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here
 from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
-from morok.schedule.contraction import GraphContraction, known_contraction
+from morok.schedule.contraction import GraphContraction, adds_words, known_contraction
 from morok.schedule.costs import AGAIN, STORED, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.boundaries import mark_kept
@@ -483,7 +483,7 @@ class Chooser:
             later = other not in self.costs.work  # asked again from the inputs up, before that is known
             if later or loses_its_tile(other, self.contraction(other), kernel.points, self.costs, node):
                 return "a matrix product beside another reduction could not be tiled"
-        if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
+        if not self.is_heavy(node) or work < EXPENSIVE_REDUCE or adds_words(node.src[0]):
             return None
         product = self.contraction(node)
         if not depth and product is not None:

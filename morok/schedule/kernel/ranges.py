@@ -16,6 +16,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.scan import parts
+from morok.schedule.contraction import adds_words
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 
@@ -67,7 +68,7 @@ def split_ranges(kernel: UOp, ctx: object = None) -> UOp:
     while True:
         order = toposort(kernel)
         tiled = _outputs_of_products(order)
-        whole = {r for n in order if n.op is Ops.REDUCE and _adds_words(n.src[0]) for r in closed_ranges(n)}
+        whole = {r for n in order if n.op is Ops.REDUCE and adds_words(n.src[0]) for r in closed_ranges(n)}
         divisors: dict[UOp, set[int]] = {}
         for node in order:
             if node.op in _DIVISIONS and node.src[1].op is Ops.CONST and node.src[0].op is Ops.RANGE:
@@ -88,11 +89,6 @@ def split_ranges(kernel: UOp, ctx: object = None) -> UOp:
         if found is None:
             return kernel
         kernel = found
-
-
-def _adds_words(value: UOp) -> bool:
-    """Whether it is a sum of words of two float16, whose steps units take as they lie for their lanes."""
-    return value.op is Ops.DOT2 or (value.op is Ops.ADD and all(map(_adds_words, value.src)))
 
 
 def _outputs_of_products(order: list[UOp]) -> set[UOp]:
