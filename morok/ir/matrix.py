@@ -291,7 +291,9 @@ FUSED_PASSED = 16  # columns of results that lanes hand around at once
 _FUSED = tuple(_fused_units(columns) for columns in (8, 16, 32))
 FUSED_UNITS: tuple[MatrixUnit, ...] = tuple(first for first, _ in _FUSED)
 FUSED_AFTER: tuple[MatrixUnit, ...] = tuple(second for _, second in _FUSED)
-ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS[:2] + FUSED_UNITS + FUSED_AFTER + WORD_UNITS[2:]
+ALL_UNITS = (
+    WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS[:2] + FUSED_UNITS + FUSED_AFTER + WORD_UNITS[2:]
+)
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 

@@ -293,9 +293,7 @@ def _six_bit_minima(s: Stored) -> tuple[Tensor, Tensor]:
     return own & 63, (own >> 4) | ((upper >> 2) & 48)
 
 
-def _eight_groups(
-    s: Stored, codes: Callable[[int, int], Tensor], most: int
-) -> tuple[WordPart, ...]:
+def _eight_groups(s: Stored, codes: Callable[[int, int], Tensor], most: int) -> tuple[WordPart, ...]:
     """Eight groups of 32: (upper or lower four, pairs, of a pair the lower or the upper halves of bytes)."""
     found = []
     scales, minima = _six_bits(s)

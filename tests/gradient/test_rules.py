@@ -11,8 +11,8 @@ from morok.tensor.gradient.walk import DIFFERENTIABLE
 from tests.gradient.check import check, sample
 
 BITS = {
-    Ops.NOT, Ops.POPCOUNT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MULHI, Ops.DOT4, Ops.DOT2, Ops.AND,
-    Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.CHECK,
+    Ops.NOT, Ops.POPCOUNT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MULHI, Ops.DOT4, Ops.DOT2,
+    Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.CHECK,
 }  # fmt: skip
 INSIDE_KERNELS = {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.BUFFERIZE, Ops.REDUCE, Ops.SCAN, Ops.PICK, Ops.ONLINE}
 OVER_DEVICES = COLLECTIVES  # made after gradients
