@@ -68,9 +68,9 @@ def in_bytes_at_once(
 def in_halves_at_once(x: Tensor, run: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of numbers as pairs of float16, which add up to them but for a last bit.
 
-    Words are (n, 2, 2, numbers / 4), two float16 each, as the bits of a float32: of the first and the third of
-    four numbers, or of the others; and of these what is large, or what is left. Then the scale of each block,
-    and the sums of so many numbers each, whose word is a pair.
+    Words are (n, 2, 2, numbers / 4), two float16 each, as the bits of a float32: of the first and the
+    third of four numbers, or of the others; and of these what is large, or what is left. Then the scale of
+    each block, and the sums of so many numbers each, whose word is a pair.
 
     A scale is a power of two, so only what is far below the largest number of a block loses bits, and that is
     less than 2⁻³⁸ of it. Again it is one kernel."""

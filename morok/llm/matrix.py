@@ -5,9 +5,9 @@ with a common scale, and each integer three signed bytes. Products of bytes and 
 instruction (DOT4), and no sum rounds before the codes of a group are through. So the result is as good as
 float32 (the last bit of the largest number of 32 is the first that is lost), for less than half of the
 instructions. Where groups have whole factors, all numbers of a block have a common scale on processors and
-for several rows on a grid's units, and sums round once for a block (the last bit of the largest of 256). Where
-codes times factors are below 2¹⁰ these units multiply them as float16, and numbers on the left are two of
-them. With one byte instead of three, `activations="q8"`, it is what others call Q8 activations.
+for several rows on a grid's units, and sums round once for a block (the last bit of the largest of 256).
+Where codes times factors are below 2¹⁰ these units multiply them as float16, and numbers on the left are two
+of them. With one byte instead of three, `activations="q8"`, it is what others call Q8 activations.
 """
 
 from __future__ import annotations

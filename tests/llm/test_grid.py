@@ -337,9 +337,14 @@ def test_codes_times_factors_are_multiplied_as_float16(shape: tuple[int, int]) -
         kernels = planned([packed_on_a_gpu("Q4_K", *shape).product(x).uop], machine)
         assert len(kernels) == 2
         text = program_of(kernels[1].before, machine).text
-    assert text.count("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") == 66  # 64 of a block, and minima
+    strips = 2 if shape[0] == 28672 else 1  # where enough warps are left
+    assert (
+        text.count("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") == 66 * strips
+    )  # 64 of a block, and minima
     assert text.count("*(const int4*)(") == 32 and not spills(cubin(text))
-    assert text.count(': "f"(0.0f)') + text.count(', "f"(0.0f), "f"(0.0f), "f"(0.0f), "f"(0.0f)') <= 4
+    assert (
+        text.count(': "f"(0.0f)') + text.count(', "f"(0.0f), "f"(0.0f), "f"(0.0f), "f"(0.0f)') <= 4 * strips
+    )
 
 
 @pytest.mark.parametrize("rows", [2, 8, 16, 17, 24])
@@ -349,6 +354,15 @@ def test_rows_of_all_sizes_beside_float64(rows: int) -> None:
     x = np.random.default_rng(rows).standard_normal((rows, 1024)).astype(np.float32)
     x[-1, 256:512] = 0.0
     x[1] *= np.float32(1e-20)
+    found = there.product(Tensor(x, device="EMULATOR")).numpy()
+    bound = np.abs(x.astype(np.float64)) @ np.abs(decoded).T
+    assert (np.abs(found - x.astype(np.float64) @ decoded.T) <= 2.0**-20 * bound).all()
+
+
+def test_two_strips_of_a_warp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("morok.optimize.heuristics.lane_rows.FEWEST_WARPS", 0)  # few rows are enough
+    _, there, decoded = random_matrix("Q4_K", 768)
+    x = np.random.default_rng(3).standard_normal((8, 768)).astype(np.float32)
     found = there.product(Tensor(x, device="EMULATOR")).numpy()
     bound = np.abs(x.astype(np.float64)) @ np.abs(decoded).T
     assert (np.abs(found - x.astype(np.float64) @ decoded.T) <= 2.0**-20 * bound).all()

@@ -182,7 +182,9 @@ def _on_units(builder: Builder, effect: UOp, rows: UOp, inner: dict[UOp, None]) 
 
 def _share_between_warps(builder: Builder, numbers: list[int], tiles: int) -> None:
     """Warps share the groups of rows, and each has reads of a few under way."""
-    machine, loops = builder.machine, builder.loops
+    machine = builder.machine
+    _two_strips(builder)
+    loops = builder.loops
     strips = math.prod(trips(r) for r in loops.closers if r.arg[1] is AxisKind.LOOP)
     wanted = max(FEWEST_WARPS, machine.cores * BUSY // (machine.warp * max(1, strips)))
     number = max(numbers, key=lambda n: size(loops.by_number[n]) or 0)
@@ -200,6 +202,18 @@ def _share_between_warps(builder: Builder, numbers: list[int], tiles: int) -> No
             if count % some == 0 and 2 * products <= MOST_PRODUCTS:
                 builder.do("UNROLL", n, some)
                 return
+
+
+def _two_strips(builder: Builder) -> None:
+    """Rows on the left are read once for two strips of the matrix, where sums are few registers (those of
+    floats) and enough warps are left: what is read of the left takes longer than decoding."""
+    loops, machine = builder.loops, builder.machine
+    if not any(n.op is Ops.WMMA and n.dtype.is_float for n in loops.order):
+        return
+    own = [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END]
+    count = size(own[0]) if len(own) == 1 else None
+    if count is not None and count % 2 == 0 and count // 2 >= machine.cores * FEWEST_WARPS:
+        builder.do("UPCAST", int(own[0].arg[0]), 2)
 
 
 def _narrow(loops: Loops) -> list[Access]:
