@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.linear.prefetch_blocks import LARGE, is_far, prefetch_blocks, step
+from morok.codegen.linear.prefetch_rows import prefetch_rows
 from morok.dtype import AddrSpace, PtrDType, void
 from morok.ir.bounds import vmax
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -22,7 +23,6 @@ from morok.machine.machine import Machine
 
 UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
 STAYS = 3 / 8  # of the first cache: a panel that is no longer than that is still there for the next tile
-GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
 def prefetch(root: UOp, ctx: Any) -> UOp:
@@ -32,6 +32,8 @@ def prefetch(root: UOp, ctx: Any) -> UOp:
         root = prefetch_blocks(root, machine)
     if not machine.prefetch_bytes and not machine.panel_ahead:
         return root
+    if machine.prefetch_bytes:
+        root = prefetch_rows(root, machine)
     out: list[UOp] = []
     loops: list[UOp] = []  # around what comes next
     start = -1
@@ -78,7 +80,7 @@ def _streams(loops: list[UOp], body: list[UOp], machine: Machine) -> list[tuple[
                     found.append((place, nbytes, machine.panel_ahead // nbytes * each))
                 continue
             walk = nbytes * (vmax(loop) + 1)
-            if nbytes % line_bytes or not _ahead(place, machine) or _is_short(place.src[1], walk):
+            if nbytes % line_bytes or not _ahead(place, machine) or _is_row(place.src[1], walk, machine):
                 continue
             if _space(place) is AddrSpace.GLOBAL or walk > machine.l1_bytes * STAYS:
                 found.append((place, nbytes, _ahead(place, machine)))
@@ -134,9 +136,9 @@ def _leave_no_gaps(runs: list[list[UOp]], loops: list[UOp]) -> bool:
     return False
 
 
-def _is_short(place: UOp, nbytes: float) -> bool:
+def _is_row(place: UOp, nbytes: float, machine: Machine) -> bool:
     """A few lines at a place that only memory knows: what follows them is not read next."""
-    return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
+    return nbytes <= machine.l1_bytes and any(n.op is Ops.LOAD for n in toposort(place))
 
 
 def _ahead(address: UOp, machine: Machine) -> int:
