@@ -149,7 +149,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     register = state.register(dtype, op, ranges(node))
     total = register.inside(loops)
     each = [[o * parts + p for o in range(outputs)] for p in range(parts)]
-    steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
+    product = _product(value) if in_order and fused and op is Ops.ADD else None
+    picked = value if product is None else product
+    steps = [pick_lanes(picked, wanted) for wanted in each] if in_order else [value]
     in_flight = unit is not None and unit.in_flight
     chained = in_flight and is_computed(steps[0])
     pending = pending_products(value) if in_flight and not chained else 0
