@@ -47,8 +47,17 @@ def test_strided_and_narrow_windows_are_vectors_along_their_outputs(width: int, 
     assert (kinds.get(AxisKind.UPCAST) or 0) % 16 == 0 and kinds[AxisKind.UPCAST]
 
 
+@pytest.mark.parametrize(("height", "width"), [(18, 18), (12, 20), (12, 12)])
+def test_narrow_windows_are_taken_in_rows(height: int, width: int) -> None:
+    """A row of seven or fourteen outputs is one vector, and its sum of 25 steps waited for itself."""
+    cut = optimize(depthwise(6, height, width, 5), AVX512)
+    rows = [opt for opt in applied(cut) if opt.name == "UPCAST"]
+    assert len(rows) == 2 and min(opt.amount for opt in rows) in (2, 4)
+
+
 @pytest.mark.parametrize(
-    ("height", "width", "k", "stride"), [(9, 13, 5, 1), (8, 21, 7, 1), (11, 23, 5, 2), (5, 9, 5, 1)]
+    ("height", "width", "k", "stride"),
+    [(9, 13, 5, 1), (8, 21, 7, 1), (11, 23, 5, 2), (5, 9, 5, 1), (12, 18, 5, 1), (8, 12, 5, 1)],
 )
 def test_windows_keep_the_answer(height: int, width: int, k: int, stride: int) -> None:
     ast = depthwise(3, height, width, k, stride)

@@ -22,6 +22,7 @@ from morok.optimize.actions.halo import copy_bytes, find_pair, is_guarded
 from morok.optimize.actions.scans import runs_along
 from morok.optimize.contraction import contraction_of
 from morok.optimize.facts import (
+    Access,
     access,
     functions,
     output_loops,
@@ -52,6 +53,8 @@ FEWEST_BESIDE = 4  # outputs of a window that are worth a vector with a mask
 MOST_STRIDE = 4  # of windows side by side: their elements come from few vectors of memory
 LONG = 32  # steps of a loop, compared to which a rest is nothing
 ROWS_AT_ONCE = 4
+WINDOW_ROWS = 4  # at once, of windows side by side that fill a vector at most
+WRITTEN_OUT = 1024  # steps of all their elements: beyond that, vectors are taken apart
 STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 
@@ -234,11 +237,11 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     """
     machine = builder.machine
     loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
+    all_reads = reads_of(*node.src[: len(node.arg)])
     if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
         for k in loops:
             builder.do("UNROLL", int(k.arg[0]))
         return set()
-    all_reads = reads_of(*node.src[: len(node.arg)])
     # what stays the same for all of a sum is read outside of its loop
     moving = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)]
     reads = moving or all_reads
@@ -251,7 +254,9 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     near = [r for r in outer if any(1 <= (a.step(r) or 0) <= MOST_STRIDE for a in reads)]
     window = _window_column(loops, effect, near, fewest)
     if window is not None:  # each element is read at many places, and each place sums a few
-        builder.do("UNROLL", max(int(k.arg[0]) for k in loops))
+        whole = _rows_of_windows(builder, window, outer, reads, loops)
+        for k in loops if whole else [max(loops, key=lambda k: int(k.arg[0]))]:
+            builder.do("UNROLL", int(k.arg[0]))
         return {window}
     # a loop shorter than a vector cannot become one, such as the width of a small window
     along = [sum(a.step(k) == 1 for a in reads) if trips(k) >= lanes else 0 for k in loops]
@@ -284,6 +289,32 @@ def _window_column(loops: list[UOp], effect: UOp, outer: list[UOp], fewest: int)
     store = access(store_of(effect).src[0])
     found = [r for r in outer if r.arg[1] is AxisKind.LOOP and store.step(r) == 1 and trips(r) >= fewest]
     return found[0] if found else None
+
+
+def _rows_of_windows(
+    builder: Builder, window: UOp, outer: list[UOp], reads: list[Access], loops: list[UOp]
+) -> bool:
+    """Takes a few rows of windows at once where a row is no more than a vector: each sum waits for itself,
+    and rows of the picture that several windows read are loaded once."""
+    lanes = max(1, builder.machine.vector_bytes // max(1, value_bytes(reads[0].node)))
+    near = [a for a in reads if a.step(window) == 1]
+    rows = [r for r in outer if r is not window and size(r) is not None and _overlap(r, near, loops)]
+    if not rows or not builder.machine.masked_memory or trips(window) > lanes:
+        return False
+    most = min(WINDOW_ROWS, WRITTEN_OUT // (lanes * math.prod(map(trips, loops))))
+    count = max(n for n in range(1, max(1, most) + 1) if trips(rows[-1]) % n == 0)
+    return count > 1 and builder.do("UPCAST", int(rows[-1].arg[0]), count)
+
+
+def _overlap(row: UOp, reads: list[Access], loops: list[UOp]) -> bool:
+    """Whether an output reads on where some steps of the sum of the one before it have been."""
+    return any(
+        a.step(row) == (a.step(k) or 0) * n
+        for a in reads
+        for k in loops
+        for n in range(1, trips(k))
+        if a.step(row)
+    )
 
 
 def accumulate_rows_in_cache(
