@@ -263,6 +263,12 @@ def test_words_of_two_float16() -> None:
     assert (np.array(found, np.float32) == want).all()
 
 
+def test_words_of_two_float16_keep_the_sign_of_zeros() -> None:
+    zeros, ones = (np.array(w, np.float16).view(np.float32)[0] for w in ([-0.0, -0.0], [1.0, 1.0]))
+    assert np.signbit(evaluate_array(Ops.DOT2, float32, zeros, ones))
+    assert math.copysign(1.0, evaluate(Ops.DOT2, float32, float(zeros), float(ones))) == -1.0
+
+
 def test_unsigned_examples() -> None:
     assert evaluate(Ops.SUB, uint8, 0, 1) == 255
     assert evaluate(Ops.NEG, uint32, 1) == 2**32 - 1

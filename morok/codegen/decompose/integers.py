@@ -181,9 +181,9 @@ def dot2(node: UOp) -> UOp:
     """Σ of the products of the two float16 in the bits of each."""
 
     def at(x: UOp, place: int) -> UOp:
-        bits = bitcast(x, uint32)
+        bits = bitcast(x, uint32.vec(x.dtype.lanes))
         half = as_type(bits if place == 0 else shr(bits, 16), uint16)
-        return as_type(bitcast(half, float16), float32)
+        return as_type(bitcast(half, float16.vec(x.dtype.lanes)), float32)
 
     x, y = node.src
     return at(x, 0) * at(y, 0) + at(x, 1) * at(y, 1)

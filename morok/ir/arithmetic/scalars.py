@@ -174,9 +174,9 @@ def dot4(x: int, y: int) -> int:
 
 
 def dot2(x: float, y: float) -> float:
-    """Σ of the products of the two float16 in the bits of each: exact before it is rounded."""
+    """Σ of the products of the two float16 in the bits of each: these are exact in float32."""
     (a, b), (c, d) = (unpack("<ee", pack("<f", v)) for v in (x, y))
-    return float(a * c + b * d)
+    return float(np.float32(a * c) + np.float32(b * d))
 
 
 def threefry(counter: int, key: int) -> int:
