@@ -259,7 +259,8 @@ ANY_WIDTH_UNITS: tuple[MatrixUnit, ...] = tuple(
     for n in range(16, 256, 8)
     if n not in (64, 128)
 )
-WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16, DOT2_16)
+BYTE_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16)
+WORD_UNITS: tuple[MatrixUnit, ...] = (*BYTE_UNITS, DOT2_16)
 
 
 def _fused_units(columns: int) -> tuple[MatrixUnit, MatrixUnit]:
@@ -291,9 +292,10 @@ FUSED_PASSED = 16  # columns of results that lanes hand around at once
 _FUSED = tuple(_fused_units(columns) for columns in (8, 16, 32))
 FUSED_UNITS: tuple[MatrixUnit, ...] = tuple(first for first, _ in _FUSED)
 FUSED_AFTER: tuple[MatrixUnit, ...] = tuple(second for _, second in _FUSED)
-ALL_UNITS = (
-    WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS[:2] + FUSED_UNITS + FUSED_AFTER + WORD_UNITS[2:]
-)
+# TC's argument counts in this order, and sequences that were found once are kept: new ones come last.
+ALL_UNITS: tuple[MatrixUnit, ...] = (
+    *WARP_UNITS, *WGMMA_UNITS, *REGISTER_A_UNITS, *BYTE_UNITS, *FUSED_UNITS, *FUSED_AFTER, DOT2_16,
+)  # fmt: skip
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 

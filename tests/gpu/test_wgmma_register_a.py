@@ -18,11 +18,12 @@ from morok.dtype import AddrSpace, PtrDType
 from morok.errors import DeviceError
 from morok.ir.matrix import (
     ALL_UNITS,
+    BYTE_UNITS,
+    DOT2_16,
     FUSED_AFTER,
     FUSED_UNITS,
     REGISTER_A_UNITS,
     WGMMA_UNITS,
-    WORD_UNITS,
     MatrixUnit,
     Products,
 )
@@ -87,8 +88,8 @@ def _hardware_row(lane: int, upper: int) -> int:
 
 def test_units_keep_their_numbers() -> None:
     assert ALL_UNITS[7:28] == WGMMA_UNITS and ALL_UNITS[28:49] == REGISTER_A_UNITS
-    words = 49 + len(WORD_UNITS)
-    assert ALL_UNITS[49:words] == WORD_UNITS and ALL_UNITS[words:] == FUSED_UNITS + FUSED_AFTER
+    assert ALL_UNITS[49:51] == BYTE_UNITS and ALL_UNITS[51:57] == FUSED_UNITS + FUSED_AFTER
+    assert ALL_UNITS[57:] == (DOT2_16,)
 
 
 # --- actions
