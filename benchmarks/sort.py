@@ -3,13 +3,13 @@
 On an NVIDIA GPU values and positions, beside torch's stable sort: medians of device events around single
 calls, in µs; the last column is torch's time over morok's.
 
-On a processor (`--device CPU`, with THREADS for both) also the programs nearest to these: rows of some
+On a processor (`--device CPU`, with MOROK_THREADS for both) also the programs nearest to these: rows of some
 lengths, columns, other types, descending, values or positions alone, an expression, the k largest. Times are
 medians in ms, of a call by itself and of one inside of `jit`; the last two columns are the better of NumPy
 and torch over each of these. What need not be stable is compared by value.
 
     python benchmarks/sort.py [--sizes 1,16,64] [--types float32,int64] [--calls 20] [--kernels]
-    THREADS=2 python benchmarks/sort.py --device CPU [--sizes 1,64] [--only int8]
+    MOROK_THREADS=2 python benchmarks/sort.py --device CPU [--sizes 1,64] [--only int8]
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_num_threads(int(os.environ.get("THREADS", "2")))
+    torch.set_num_threads(int(os.environ.get("MOROK_THREADS", "2")))
     names = given.names or (SMALL if given.device == "cpu" else LARGE)
     names = [known for name in names for known in {"fresh": FRESH, "seen": SEEN}.get(name, (name,))]
     backends = [b for b in ("eager", "morok", "inductor") if b not in given.without.split(",")]
