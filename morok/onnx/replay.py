@@ -2,7 +2,7 @@
 
     recorder = Recorder()                    # a call notes which plans ran, on which tensors
     replay = replay_of(recorder, inputs, outputs)
-    replay(feeds)                            # the next call of that kind: copy in, run, give out
+    replay(feeds)                            # the next call of that kind: look at inputs, run, give out
 
 A call of a model goes from part to part by names, looks parts up by what they start on, and makes tensors for
 whatever lies between them. Where shapes and types, and values that the host reads, are those of an earlier
@@ -38,6 +38,7 @@ from morok.tensor.jit.trace import Trace
 from morok.tensor.memory.strides import Chain
 from morok.tensor.tensor import Tensor
 
+_PER_PLACE = 8192  # bytes that are copied as fast as an address is written to the table of one more kernel
 _KEPT = 4  # sets of results that are filled again when nobody knows of them
 
 
@@ -78,6 +79,31 @@ class Recorder:
 
 class _Refused(Exception):
     """A call that is no replay."""
+
+
+@final
+class _Input:
+    """An input: where kernels look for it, and memory of ours that it may be copied to.
+
+    A call reads its inputs and is over when it returns, so kernels may read a fed array where it lies. Small
+    ones, those that many kernels read, and those that are given out again are copied.
+    """
+
+    def __init__(self, name: str, own: Array, places: list[tuple[PlanLaunch, UOp]], passed_on: bool) -> None:
+        self.name, self._own, self._places = name, own, places
+        self._home = self._now = own.ctypes.data
+        self._in_place = not passed_on and own.nbytes >= _PER_PLACE * len(places)
+
+    def take(self, array: Array) -> None:
+        address, flags = self._home, array.flags
+        if self._in_place and flags.c_contiguous and flags.aligned:
+            address = array.__array_interface__["data"][0]
+        else:
+            np.copyto(self._own, array)
+        if address != self._now:
+            for launch, node in self._places:
+                launch.point(node, address)
+            self._now = address
 
 
 @final
@@ -186,7 +212,7 @@ class Replay:
         self,
         build: _Builder,
         call: Runnable | None,
-        inputs: list[tuple[str, Any]],
+        inputs: list[_Input],
         outputs: list[_Output],
     ) -> None:
         self._build, self._steps, self._inputs, self._outputs = build, call, inputs, outputs
@@ -203,8 +229,8 @@ class Replay:
         return all(look() == was for look, was in self._around)
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
-        for name, own in self._inputs:
-            np.copyto(own, feeds[name])
+        for given in self._inputs:
+            given.take(feeds[given.name])
         chosen = self._unused()
         if chosen is not self._now:
             for first, buffer in zip(self._first, chosen, strict=True):
@@ -272,7 +298,10 @@ def replay_of(
     call = joined(build.launches) if build.launches else None
     if call is None and build.launches:
         return None
-    return Replay(build, call, [(name, own) for name, (own, _) in inputs.items()], given)
+    places = [(name, own, build.memory[id(tensor)]) for name, (own, tensor) in inputs.items()]
+    passed_on = {id(buffer) for buffer in taken}
+    taking = [_Input(n, own, build.bound.get(id(b), []), id(b) in passed_on) for n, own, b in places]
+    return Replay(build, call, taking, given)
 
 
 def _output(build: _Builder, value: Value) -> _Output:

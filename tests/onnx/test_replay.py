@@ -67,6 +67,42 @@ def test_what_was_given_out_may_be_written_to() -> None:
             found[name][:] = 99
 
 
+def test_large_inputs_are_read_where_they_lie() -> None:
+    """Of any order and alignment, written to afterwards or not at all, and results that are fed again."""
+    size = 1 << 17
+    nodes = [Node("Add", ["x", "one"], ["y"]), Node("Identity", ["z"], ["same"]), Node("Neg", ["z"], ["w"])]
+    inputs = [INFO("x", FLOAT, [size]), INFO("z", FLOAT, [size])]
+    model = _model(nodes, inputs, dict.fromkeys(("y", "same", "w"), FLOAT), one=np.float32(1))
+    z = _drawn(7, size)
+    kept, x = [], _drawn(0, size)
+    for k in range(CALLS):
+        found = model(x, z)
+        kept.append((found["y"], x + 1))
+        if k % 2:
+            x = _drawn(k, size)
+        else:
+            x[:] = -5
+            x = found["y"]  # read while the next result is written
+    (replay,) = (r for r in model._replays.values() if isinstance(r, Replay))
+    first = replay._inputs[0]
+    assert first._now != first._home, "read where it lies"
+    odd = np.empty(4 * size + 1, np.uint8)[1:].view(np.float32)
+    odd[:] = _drawn(1, size)
+    fixed = _drawn(2, size)
+    fixed.flags.writeable = False
+    backwards = _drawn(3, size)[::-1]
+    for x in (odd, fixed, backwards, np.repeat(fixed, 2)[::2], fixed):
+        found = model(x, z)
+        kept.append((found["y"], x + 1))
+        np.testing.assert_array_equal(found["same"], z)
+        np.testing.assert_array_equal(found["w"], -z)
+        found["same"][:] = 99
+        assert (first._now == first._home) == (x is not fixed)
+    for y, wanted in kept:
+        np.testing.assert_array_equal(y, wanted)
+    assert z[0] == _drawn(7, size)[0]
+
+
 def test_values_that_decide_a_shape_are_looked_at() -> None:
     nodes = [Node("Reshape", ["x", "shape"], ["y"])]
     model = _model(nodes, [INFO("x", FLOAT, [6]), INFO("shape", INT64, [2])], {"y": FLOAT})
