@@ -58,6 +58,7 @@ class Machine:
     lane_operands: bool = False  # an instruction may multiply by one lane of a vector
     wide_conversions: bool = False  # vectors of float64 become integers of 64 bits in one instruction
     fma: bool = True
+    ranges: bool = False  # one instruction gives the larger number of two and knows the order of zeros
     fma_in_place: bool = False  # a fused product overwrites what it is added to
     wide_index: bool = False  # scalar indices are 64 bits whatever their bounds: registers are that wide
     ops: frozenset[Op] = BASIC_OPS

@@ -22,6 +22,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import PACKED, AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
+from morok.render.llvm_lanes import picked
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
 from morok.render.llvm_places import Pieces
 from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
@@ -271,7 +272,8 @@ class _Kernel(Writer):
             groups = turned_groups(node)
             if groups is not None:
                 return self.transpose(*groups[:2], t, groups[2])
-            return self.concatenate(node)
+            found = self.arch == "x86_64" and picked(self, node)
+            return found or self.concatenate(node)
         scalar = type_name(dtype.scalar)
         one = node.src[0]
         if one in self.spread and one.src[0] in self.elements:
@@ -418,14 +420,16 @@ def render(
     arch: str = "",
     variables: Sequence[str] | None = None,
     cores: int = 1,
+    ranges: bool = False,
 ) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
     `variables`, where they are given, are those that the caller passes. `cores` share a loop.
+    `ranges` says that one instruction gives the larger number of two and knows the order of zeros.
     """
-    writer = _Kernel(linear.src, name, in_place, fused, arch)
+    writer = _Kernel(linear.src, name, in_place, fused, arch, ranges)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
     written = {memory_of(n.src[0]) for n in linear.src if n.op is Ops.STORE}

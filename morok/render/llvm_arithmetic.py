@@ -5,6 +5,7 @@ from __future__ import annotations
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.render.llvm_dot import dot4, sum_with_dot4
+from morok.render.llvm_extremes import RANGED, extreme_of_many
 from morok.render.llvm_ops import arithmetic
 from morok.render.llvm_remainder import remainder
 from morok.render.llvm_types import suffix, type_name
@@ -28,6 +29,8 @@ def arithmetic_text(writer: Writer, node: UOp) -> str:
         return remainder(writer, node)
     operands = [writer.name_of(s) for s in node.src]
     if node.op in (Ops.MAX, Ops.MIN) and _fills_mask_registers(writer, node):
+        if writer.ranges and node.dtype.scalar.bits in RANGED:
+            return extreme_of_many(writer, node)
         return _extreme(writer, node, *operands)
     if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
         if writer.in_place and writer.loops:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from morok.dtype import DType, PtrDType
 from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp
@@ -22,6 +24,15 @@ from morok.render.llvm_types import constant, listed, type_name
 from morok.render.program import Argument
 
 ALIGN = 64  # bytes of a thread's own memory, and of tables
+
+
+@dataclass(frozen=True)
+class Many:
+    """What has been written for a tree of extremes."""
+
+    value: str  # the extreme of all that are numbers
+    ordered: str  # the lanes where all leaves that were compared are; none is compared yet if it is empty
+    alone: str  # a leaf that is not compared yet, or nothing
 
 
 class Loop:
@@ -59,7 +70,13 @@ class Writer:
     """One kernel on its way to text."""
 
     def __init__(
-        self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool, arch: str = ""
+        self,
+        instructions: tuple[UOp, ...],
+        name: str,
+        in_place: bool,
+        fused: bool,
+        arch: str = "",
+        ranges: bool = False,
     ) -> None:
         self.instructions = instructions
         self.name = name
@@ -78,6 +95,8 @@ class Writer:
         self.loops: list[Loop] = []
         self.values: dict[Slot, tuple[str, DType]] = {}
         self.branches: list[tuple[str, str, dict[Slot, tuple[str, DType]]]] = []
+        self.ranges = ranges
+        self.extremes: dict[UOp, Many] = {}  # what is known of trees of them
         self.scratch = 0
         self.arguments: list[Argument] = []
         self.variables: list[UOp] = []

@@ -76,8 +76,8 @@ def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, ti
     def rendered(kernel: UOp, called: str, shown: str) -> Program:
         kernel = optimise(kernel, machine) if optimise is not None and optimises else kernel
         linear = instructions(kernel, machine, shown)
-        fma, cores = machine.fma, machine.cores
-        return render(linear, called, count, machine.fma_in_place, fma, machine.arch, passed, cores)
+        fma, arch, cores = machine.fma, machine.arch, machine.cores
+        return render(linear, called, count, machine.fma_in_place, fma, arch, passed, cores, machine.ranges)
 
     if variable is None or not few:
         return rendered(ast, name, title)
@@ -237,10 +237,11 @@ class CPU(Device):
         """A kernel for another machine is shown as that one would run it. What runs is the same text, so its
         plan is judged here too; only LLVM's instructions are this machine's."""
         from morok.render.llvm_dot import portable
+        from morok.render.llvm_extremes import portable_extremes
         from morok.render.llvm_tiles import portable_tiles
 
         program, facts, _ = lower_program(ast, self.processor, self.machine, self.optimise, name)
-        text = portable(portable_tiles(program.text))
+        text = portable_extremes(portable(portable_tiles(program.text)))
         return Kernel(facts, name, Future(partial(compile_object, text, host())))
 
     def prepare(self, program: Runnable) -> None:
