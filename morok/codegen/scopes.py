@@ -107,29 +107,47 @@ def merge_sibling_ends(root: UOp) -> UOp:
 
 
 def _alike(ends: list[UOp], order: list[UOp]) -> list[UOp]:
-    """The first of these ENDs, as far as they close the same loops and none needs another.
+    """The first of these ENDs, as far as any two have the same loops in common and none needs another.
 
     They become one however many they are: two at a time, each with a walk through the kernel, would take the
-    square of their number, and a loop of a program that is written out stores something at each of its steps.
+    square of their number, and a loop of a program that is written out stores something at each of its steps,
+    as threads that share many pieces of a loop store one after the other.
     """
-    wanted, of = set(ends), closed_ranges(ends[0])
+    wanted = set(ends)
     needs: set[UOp] = set()  # nodes that lie above one of them
     for node in order:
         if any(s in wanted or s in needs for s in node.src):
             needs.add(node)
-    count = next((n for n, e in enumerate(ends) if e in needs or closed_ranges(e) != of), len(ends))
-    return ends[:count]
+    common = _in_common(ends)
+    closed: set[UOp] = set()  # by those before
+    found: list[UOp] = []
+    for node in ends:
+        own = set(closed_ranges(node))
+        if node in needs or (found and own & closed != common):
+            break
+        closed |= own
+        found.append(node)
+    return found
+
+
+def _in_common(ends: list[UOp]) -> set[UOp]:
+    """The loops that the first two close."""
+    return set(closed_ranges(ends[0])).intersection(closed_ranges(ends[1]))
 
 
 def _merge_all(root: UOp, ends: list[UOp]) -> UOp:
     """As `_merge_two` of the first two, of what that gives and the third, and so on."""
     inner: dict[UOp, None] = {}
+    common = _in_common(ends)
     for node in ends:
-        body = node.src[0]
+        body, rest = node.src[0], [r for r in closed_ranges(node) if r not in common]
+        body = make(Ops.END, node.dtype, (body, *rest)) if rest else body
         inner.update(dict.fromkeys(body.src if body.op is Ops.GROUP else (body,)))
     first = ends[0]
     group = make(Ops.GROUP, first.dtype, tuple(inner))
-    return _put(root, ends, make(Ops.END, first.dtype, (group, *closed_ranges(first))))
+    return _put(
+        root, ends, make(Ops.END, first.dtype, (group, *[r for r in closed_ranges(first) if r in common]))
+    )
 
 
 def _merge_two(root: UOp, a: UOp, b: UOp) -> UOp:

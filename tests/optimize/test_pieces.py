@@ -96,6 +96,7 @@ def test_a_border_of_rows_is_not_cut() -> None:
         lambda: Tensor.cat(floats(90_000), floats(70_000), floats(80_000), dim=0),
         lambda: Tensor.cat(floats(50, 2000), floats(70, 2000), dim=0),
         lambda: Tensor.stack(*(floats(60_000) for _ in range(3)), dim=0),
+        lambda: Tensor.cat(floats(256, 196), *(floats(32, 196) for _ in range(12)), dim=0),  # one is large
     ],
 )
 def test_threads_share_all_pieces(program: Callable[[], Tensor]) -> None:
@@ -106,6 +107,19 @@ def test_threads_share_all_pieces(program: Callable[[], Tensor]) -> None:
     alone = [n for n, e in zip(steps, done.src, strict=True) if shared.isdisjoint(closed_ranges(e))]
     assert len(shared) == 1 and sum(alone) < sum(steps) / 20
     same(native(done), interpret(kernel))
+
+
+def test_bodies_of_many_pieces_are_short() -> None:
+    """All of them together are about as much code whatever their number."""
+
+    def lanes(count: int) -> int:
+        done = choose(kernel_of(Tensor.cat(*(floats(32, 1024) for _ in range(count)), dim=0).uop), AVX512)
+        return sum(
+            int(r.src[0].arg) for r in toposort(done) if r.op is Ops.RANGE and r.arg[1] is AxisKind.UPCAST
+        )
+
+    assert lanes(4) == 4 * 8 * 16
+    assert lanes(24) <= lanes(12) == 12 * 4 * 16
 
 
 def test_loops_that_are_shared_together() -> None:

@@ -56,6 +56,7 @@ ROWS_AT_ONCE = 4
 WINDOW_ROWS = 4  # at once, of windows side by side that fill a vector at most
 WRITTEN_OUT = 1024  # steps of all their elements: beyond that, vectors are taken apart
 STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
+VECTORS_OF_ALL = 64  # in the bodies of all nests of a kernel together
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 
 
@@ -430,6 +431,7 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         if not whole:
             builder.do("UPCAST", number)
         return
+    vectors = min(vectors, _vectors_of_nests(builder.loops))
     if c in across and cost <= LIGHT:
         vectors = max(1, machine.registers // 2)  # whole cache lines of each row
     count = size(c) or 0
@@ -438,6 +440,13 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     if not builder.vectorise("UPCAST", number, lanes * vectors, lanes):
         _few_of_a_vector(builder, effect, c, lanes, done)
+
+
+def _vectors_of_nests(loops: Loops) -> int:
+    """How many vectors a body has where a kernel is many nests of loops, each with a body of its own: all of
+    them together should stay short, as the nests of many parts that are joined."""
+    nests = len({closed_ranges(effect) for effect in loops.ast.src})
+    return max(2, 1 << (VECTORS_OF_ALL // nests).bit_length() - 1) if nests > 1 else VECTORS_OF_ALL
 
 
 def _few_of_a_vector(builder: Builder, effect: UOp, c: UOp, lanes: int, done: set[int]) -> None:

@@ -21,6 +21,7 @@ LANE_OF_GUARD = 4  # operations for an element whose guard other lanes of its ve
 VECTOR_OF_GUARD = 3  # for a vector that is guarded as a whole
 START_OF_PIECE = 6  # for a loop of its own
 PARTS_OF_THREAD = 4  # so that one that has been held up is helped
+LEFT_OF_WORK = 8  # one thread may do this part of what each has to do alone
 REST_OF_PIECE = 2  # for an element that is left over behind its last vector
 
 
@@ -118,7 +119,7 @@ def share_pieces(builder: Builder) -> bool:
     """
     loops, cores = builder.loops, builder.machine.cores
     work = {e: math.prod(map(trips, output_loops(e))) for e in loops.ast.src}
-    large = [e for e, steps in work.items() if steps * 2 * cores > max(work.values())]
+    large = _most_of(work, sum(work.values()) / (LEFT_OF_WORK * cores))
     plain = [[r for r in output_loops(e) if r.arg[1] is AxisKind.LOOP] for e in large]
     if len(large) < 2 or not all(plain) or frozenset(plain[0]).intersection(*plain):
         return False
@@ -137,6 +138,17 @@ def share_pieces(builder: Builder) -> bool:
         return True
     builder.loops = before
     return False
+
+
+def _most_of(work: dict[UOp, int], left: float) -> list[UOp]:
+    """The effects with most to do, in their order: those without have no more than so much together."""
+    small: set[UOp] = set()
+    for effect in sorted(work, key=lambda e: work[e]):
+        left -= work[effect]
+        if left < 0:
+            break
+        small.add(effect)
+    return [e for e in work if e not in small]
 
 
 def _loops_to_share(nests: list[list[UOp]], parts: int) -> tuple[list[UOp], int] | None:
