@@ -19,11 +19,12 @@ import numpy as np
 from morok.device.registry import default_device
 from morok.machine.devices import machine_of
 from morok.onnx.types import Array
-from morok.onnx.values import Host
-from morok.optimize.heuristics.blocked_rows import block_width
+from morok.onnx.values import Host, Value
+from morok.optimize.heuristics.blocked_rows import block_width, panel_width
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
+FLOAT_BYTES = 4
 _MOST_ROWS = 32
 _FEWEST, _MOST = 2, 8  # registers of a panel
 
@@ -69,6 +70,24 @@ class Weights:
         panels = host.form((width, start, stop), lambda array: panelled(array[:, start:stop], width))
         made = x.unsqueeze(-3).matmul(panels if d is None else panels[d])  # (…, panels, rows, width)
         return made.transpose(-3, -2).reshape((*x.shape[:-1], stop - start))
+
+
+def layer(x: Tensor, weights: Value, turned: bool) -> Tensor | None:
+    """x times a constant matrix, (inner, columns) or `turned`, (columns, inner), which is laid out once, for
+    some rows; None where it stays as it is. Many rows hide that a panel is packed at each call."""
+    host = weights if isinstance(weights, Host) and weights.lasting and default_device() == "CPU" else None
+    sizes = [n for n in x.shape if isinstance(n, int)]
+    if host is None or host.symbolic or host.array.ndim != 2 or x.ndim < 2 or len(sizes) < x.ndim:
+        return None
+    array = host.array if turned else host.array.T
+    columns, inner = array.shape
+    rows, plain = math.prod(sizes[:-1]), array.dtype.kind == "f" and array.dtype.itemsize >= FLOAT_BYTES
+    width = panel_width(rows, columns, array.dtype.itemsize, machine_of("CPU")) if plain else None
+    if width is None or sizes[-1] != inner or x.dtype.itemsize != array.dtype.itemsize:
+        return None
+    panels = host.form(("layer", width, turned), lambda _: panelled(array[None], width)[0])
+    made = x.reshape((1, rows, inner)).matmul(panels)  # (panels, rows, width)
+    return made.transpose(0, 1).reshape((*sizes[:-1], columns))
 
 
 def panelled(array: Array, width: int) -> Array:

@@ -18,7 +18,7 @@ from morok.onnx.ops.common import (
     product,
     wide,
 )
-from morok.onnx.panels import in_blocks
+from morok.onnx.panels import in_blocks, layer
 from morok.onnx.table import Call, Ints, T, as_tensor, op
 from morok.onnx.values import Host, Value
 from morok.onnx.windows import adds, beyond, defaults, pad_spatial, pooled, window_pads
@@ -26,8 +26,10 @@ from morok.tensor.tensor import Tensor
 
 
 @op("MatMul", since=1)
-def matmul(call: Call, a: T, b: T) -> T:
-    return back(stored(_layer_input(a) if call.is_constant(1) else a).matmul(stored(b)), a.dtype)
+def matmul(call: Call, a: T, b: Value) -> T:
+    x = stored(_layer_input(a) if call.is_constant(1) else a)
+    made = layer(x, b, False)
+    return back(x.matmul(stored(as_tensor(b))) if made is None else made, a.dtype)
 
 
 def _layer_input(x: Tensor) -> Tensor:
@@ -49,7 +51,7 @@ def stored(x: Tensor) -> Tensor:
 @op("Gemm", since=1)
 def gemm(
     a: T,
-    b: T,
+    b: Value,
     c: T | None,
     *,
     alpha: float = 1.0,
@@ -58,8 +60,12 @@ def gemm(
     transB: int = 0,
     broadcast: int = 0,
 ) -> T:
-    a, b = stored(_layer_input(a)), stored(b)
-    product_ = (a.T if transA else a) @ (b.T if transB else b)
+    a = stored(_layer_input(a))
+    a = a.T if transA else a
+    product_ = layer(a, b, bool(transB))
+    if product_ is None:
+        w = stored(as_tensor(b))
+        product_ = a @ (w.T if transB else w)
     whole = not a.dtype.is_float
     if alpha != 1.0:
         product_ = back(product_ * (int(alpha) if whole and alpha == int(alpha) else alpha), a.dtype)
