@@ -15,13 +15,15 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.actions.table import can
+from morok.optimize.actions.table import apply, can
 from morok.optimize.heuristics.apply import optimize
+from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
 from morok.schedule.graph.cached_scores import cached_scores
 from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify
+from tests.codegen.kernels import native
 from tests.optimize.kernels import AVX512, GPU, NEON
 
 MACHINES = [replace(m, scores_in_cache=True) for m in (NEON, AVX512)]
@@ -225,3 +227,54 @@ def test_gradients_still_share_what_has_been_computed() -> None:
                 x[n][at] += sign * step
                 moved.append(reference(x[0], x[1], x[2], mask=mask).sum())
             assert abs(found.numpy()[at] - (moved[0] - moved[1]) / (2 * step)) < 1e-4
+
+
+# --- values that are more than the second cache holds
+
+SMALL = replace(MACHINES[1], l2_bytes=128 << 10)  # of AVX-512: 700 rows of 96 values are twice that
+
+
+def compiled(kernel: UOp, arrays: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+    """What a kernel computes as machine code of this host, for float32 inputs in their order."""
+    buffers = {n.arg: n.dtype for n in toposort(kernel) if n.op is Ops.DEFINE_GLOBAL}
+    result = np.zeros(int(np.prod(shape)), np.float32)
+    native(kernel, [result, *(np.ascontiguousarray(a).reshape(-1) for a in arrays)])
+    assert len(buffers) == len(arrays) + 1
+    return result.reshape(shape)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "window", "sees nothing"])
+@pytest.mark.parametrize("keys", [768, 701])
+def test_weights_of_a_block_pass_some_values_at_a_time(mask: str, keys: int) -> None:
+    """Also where the last of them are fewer, and where a block sees no key at all."""
+    shape = (2, 64, keys, 16, 96)
+    inputs, arrays = tensors(*shape)
+    masks: dict[str, Mask | None] = {
+        "none": None,
+        "causal": lambda i, j: j <= i + keys - 64,
+        "window": lambda i, j: (j <= i + 600) & (j > i),
+        "sees nothing": lambda i, j: j < (i - 40) * 20,
+    }
+    shown = masks[mask]
+    (item,) = schedule([attention(*inputs, shown).uop]).items
+    found = cached_scores(item.ast)
+    assert found is not None
+    k, i, d = (int(r.arg[0]) for r in (found.steps, found.rows, found.columns))
+    ast = apply(item.ast, Opt("TILE", i, 16), SMALL)
+    inner = max(loops_of(ast).by_number)
+    ast = apply(ast, Opt("CACHE_SCORES", k, 64, (inner,)), SMALL)
+    ast = apply(ast, Opt("SPLIT_K", k, 128, (d, inner)), SMALL)
+    got = compiled(ast, arrays, (2, 64, 96))
+    want = reference(*arrays, mask=None if shown is None else positions(64, keys, shown))
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_allclose(got, want, atol=5e-6)
+
+
+def test_many_values_go_by_for_a_block_of_rows_and_few_for_a_tile() -> None:
+    def cuts(keys: int, machine: Machine) -> bool:
+        inputs, _ = tensors(2, 256, keys, 64, 96)
+        found = names(kernel_of(attention(*inputs), machine))
+        assert found.count("CACHE_SCORES") == 1
+        return "SPLIT_K" in found
+
+    assert cuts(1000, SMALL) and not cuts(100, SMALL) and not cuts(1000, replace(SMALL, l2_bytes=4 << 20))

@@ -18,7 +18,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import written
-from morok.optimize.loops import Loops, divides, flat_place, loop, quotient, size, times
+from morok.optimize.loops import Loops, divides, flat_place, loop, plus, quotient, size, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
@@ -31,7 +31,7 @@ def can_split_k(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return f"there is no loop {opt.axis}"
     if k.arg[1] is not AxisKind.REDUCE:
         return f"loop {opt.axis} is no plain loop of a reduction"
-    if opt.amount < 1 or not divides(opt.amount, k.src[0]) or size(k) == opt.amount:
+    if opt.amount < 1 or opt.amount >= (size(k) or math.inf):
         return f"{opt.amount} steps do not cut the {size(k) or 'unknown number'} of loop {opt.axis}"
     if loops.bounds_another(k) or len(loops.closers[k]) != 1 or loops.closed_by(k) is not Ops.REDUCE:
         return f"loop {opt.axis} is closed by more than a reduction"
@@ -62,13 +62,19 @@ def split_k(loops: Loops, opt: Opt) -> UOp:
 
     SPLIT_K(1, 8, (0,)):   y[r0] = Σ over r1 < 64 of x(r0, r1)
                          →   for b < 8, for c0: t[c0] += Σ over r1 < 8 of x(c0, b*8 + r1);   y[r0] = t[r0]
+
+    Where the steps are no multiple of that many, the last block has fewer.
     """
     k = loops.by_number[opt.axis]
     (total,) = loops.closers[k]
     own = [loops.by_number[n] for n in opt.axes]
     number = loops.next_number()
-    blocks = loop(quotient(k.src[0], opt.amount), number, AxisKind.ORDERED, k)
-    steps = loop(opt.amount, opt.axis, AxisKind.REDUCE, k)
+    end, whole = k.src[0], divides(opt.amount, k.src[0])
+    count = quotient(end if whole else plus(end, opt.amount - 1), opt.amount)
+    blocks = loop(count, number, AxisKind.ORDERED, k)
+    left = alu(Ops.SUB, end, times(blocks, opt.amount))
+    each: UOp | int = opt.amount if whole else alu(Ops.MIN, left, const(k.dtype, opt.amount))
+    steps = loop(each, opt.axis, AxisKind.REDUCE, k)
     fill = [loop(r.src[0], number + 1 + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
     where = alu(Ops.ADD, times(blocks, opt.amount), steps)
     value = substitute(total.src[0], {k: where, **dict(zip(own, fill, strict=True))})

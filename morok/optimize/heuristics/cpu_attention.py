@@ -1,7 +1,9 @@
 """Attention on a processor: whose scores a thread keeps, how both products are tiled, who shares what.
 
 A block of rows keeps its scores in the second cache. Keys are turned and packed once for all rows of a head
-where threads take whole heads, else once for each block, which is the larger for it. By their prices.
+where threads take whole heads, else once for each block, which is the larger for it. Values come by for each
+tile of rows; where they are more than the second cache holds beside the scores, some of them at a time are
+multiplied with the weights of all rows of a block. By their prices.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from morok.optimize.actions.pack import packed_value
 from morok.optimize.facts import Access, output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.packing import pack, steps_of
-from morok.optimize.heuristics.sharing import FLOAT_BYTES, PRODUCT, operations_to_copy, share_loops
+from morok.optimize.heuristics.sharing import (
+    FLOAT_BYTES,
+    PRODUCT,
+    cycles_of_operation,
+    operations_to_copy,
+    share_loops,
+)
 from morok.optimize.heuristics.tiles import tile_shape
 from morok.rewrite.engine import substitute
 from morok.schedule.graph.cached_scores import CachedScores, cached_scores
@@ -28,6 +36,9 @@ from morok.symbolic.sets import simplify
 SUMS_OF_EIGHT = 5  # registers of a tile of results: some hold what an exponential is made of all the time
 SAMPLES = 8  # blocks that are asked how many keys they look at
 BESIDE = 16.0  # operations on a score beside its power: maximum, sum, mask, scale
+SHARED = 5.0  # rows that what a tile's rows have in common takes as long as: 6x64 is faster than 5x64
+ROOM = 3 / 4  # of the second cache, for what has to stay there
+FOR_VALUES = 1 / 4  # of the second cache
 
 
 class Block(NamedTuple):
@@ -39,6 +50,7 @@ class Block(NamedTuple):
     weighed: int  # rows of a tile of results
     columns: int
     whole_heads: bool
+    at_once: int = 0  # keys whose values all rows of a block pass before the next ones come; 0: all keys
 
 
 def attention(builder: Builder) -> bool:
@@ -63,14 +75,22 @@ def _best(builder: Builder, found: CachedScores) -> Block:
     step, across = tile_shape(rows, columns, lanes, machine, sums=sums)
     others = [r for r in output_loops(builder.ast.src[0]) if r not in (found.rows, found.columns)]
     heads = math.prod(map(trips, others))
+    some = _at_once(keys, columns, wide, machine)
+    most = machine.local_bytes // (2 * FLOAT_BYTES * -(-keys // wide) * wide)
     choices = [
-        Block(n * step, _divisor(n * step, high), wide, step, across, whole)
-        for n in range(1, -(-rows // step) + 1)
+        Block(n * step, _divisor(n * step, high), wide, step, across, whole, at_once)
+        for n in range(1, max(1, min(-(-rows // step), most // step)) + 1)
         for whole in ((True, False) if others else (False,))
+        for at_once in ({0, some} if n > 1 else (0,))
     ]
-    fitting = [block for block in choices if _fits(block, found, machine)] or choices[:1]
     shown = _shown(builder, found, step, wide)
-    return min(fitting, key=lambda block: _time(block, found, heads, shown, builder))
+    return min(choices, key=lambda block: _time(block, found, heads, shown, high, builder))
+
+
+def _at_once(keys: int, columns: int, wide: int, machine: Machine) -> int:
+    """Keys whose values stay in the second cache for all rows of a block; 0: all of them."""
+    most = max(1, int(machine.l2_bytes * FOR_VALUES) // (columns * FLOAT_BYTES * wide)) * wide
+    return most if most < keys else 0
 
 
 def _divisor(rows: int, most: int) -> int:
@@ -78,7 +98,9 @@ def _divisor(rows: int, most: int) -> int:
     return max(n for n in range(1, most + 1) if rows % n == 0)
 
 
-def _time(block: Block, found: CachedScores, heads: int, shown: float, builder: Builder) -> float:
+def _time(
+    block: Block, found: CachedScores, heads: int, shown: float, highest: int, builder: Builder
+) -> float:
     """Simple operations of the thread that has most to do, where rows look at this part of the keys."""
     machine = builder.machine
     inner = math.prod(map(trips, closed_ranges(found.product)))
@@ -87,9 +109,28 @@ def _time(block: Block, found: CachedScores, heads: int, shown: float, builder: 
     keys = every if shown == 1.0 else min(every, shown * every + (block.rows + block.keys) / 2)
     columns = -(-trips(found.columns) // block.columns) * block.columns
     blocks = -(-trips(found.rows) // block.rows)
-    score = PRODUCT * (inner + columns) + machine.op_costs.exponential + BESIDE
-    # a panel of keys comes out of the second cache for each block
+    far = FLOAT_BYTES * machine.rates.memory_byte / cycles_of_operation(machine)
+    near = FLOAT_BYTES * machine.rates.l2_byte / cycles_of_operation(machine)
+    room = machine.l2_bytes * ROOM
+    rows = block.rows * (2 if block.at_once else 1)  # weights are kept as well
+    held, values = (FLOAT_BYTES * keys * n for n in (rows, columns))
+    turned = FLOAT_BYTES * keys * inner if block.whole_heads else 0.0
+    lower = (1 + SHARED / block.high) / (1 + SHARED / highest)  # beside the tile that registers hold
+    score = PRODUCT * (inner * lower + columns) + machine.op_costs.exponential + BESIDE
+    # the fuller the cache, the more of it is pushed out: pages lie anywhere
+    score += 2 * far * min(1.0, (held + turned + values) / machine.l2_bytes) ** 2
+    if held > room:  # what is written comes and goes
+        score += (8 if block.at_once else 4) * far * (1 - room / held)
+    if block.at_once:  # weights go out and come back, and so do totals
+        score += 2 * near + 2 * columns / block.at_once * near
+    # a panel of keys comes out of the second cache for each block, or from behind it
     work = keys * (block.rows * score + inner * operations_to_copy(True, machine))
+    if not block.whole_heads or held + turned + values > room:
+        work += keys * inner * far
+    if block.at_once:
+        work += keys * columns * far
+    elif held + values > room:
+        work += keys * columns * far * block.rows / block.weighed
     packing = inner * operations_to_copy(False, machine)
     cores = machine.cores if builder.shares else 1
     if block.whole_heads:
@@ -120,13 +161,6 @@ def _shown(builder: Builder, found: CachedScores, rows: int, keys: int) -> float
     return min(1.0, max(float(keys), mean) / seen.every)
 
 
-def _fits(block: Block, found: CachedScores, machine: Machine) -> bool:
-    """Whether a block's scores stay in the second cache, beside the keys that all blocks go over."""
-    keys = -(-trips(found.steps) // block.keys) * block.keys
-    inner = math.prod(map(trips, closed_ranges(found.product))) if block.whole_heads else block.keys
-    return keys * (block.rows + inner) * FLOAT_BYTES <= machine.l2_bytes * 3 // 4
-
-
 def _build(builder: Builder, found: CachedScores, block: Block) -> bool:
     """The actions for a block."""
     i, k, d = (int(r.arg[0]) for r in (found.rows, found.steps, found.columns))
@@ -136,11 +170,12 @@ def _build(builder: Builder, found: CachedScores, block: Block) -> bool:
     number = builder.loops.next_number()
     outer, inner = ([i], number) if builder.do("TILE", i, block.rows) else ([], i)
     number = builder.loops.next_number()
-    axes = (inner, number) if builder.do("TILE", inner, block.weighed) else (inner,)
-    if d < inner and len(axes) > 1:  # columns inside of rows: the weights of some rows are computed once
+    cut = not block.at_once and builder.do("TILE", inner, block.weighed)
+    if d < inner and (cut or block.at_once):  # columns inside of rows: weights are computed once
         if not builder.do("SWAP", d, inner):
             return False
-        d, axes = inner, (d, number)
+        d, inner = inner, d
+    axes = (inner, number) if cut else (inner,)
     outputs = [int(r.arg[0]) for r in output_loops(builder.ast.src[0])]
     shared = [n for n in outputs if n not in (*axes, d) and not (block.whole_heads and n in outer)]
     if builder.shares and shared and not share_loops(builder, shared):
@@ -148,11 +183,14 @@ def _build(builder: Builder, found: CachedScores, block: Block) -> bool:
     first = builder.loops.next_number()
     if not builder.do("CACHE_SCORES", k, block.keys, axes):
         return False
-    return _tiles(builder, block, first, axes, d)
+    totals = builder.loops.next_number()
+    if block.at_once and not builder.do("SPLIT_K", k, block.at_once, (d, inner)):
+        return False
+    return _tiles(builder, block, first, axes, d, totals)
 
 
-def _tiles(builder: Builder, block: Block, first: int, axes: tuple[int, ...], d: int) -> bool:
-    """Lanes and panels of the loops that CACHE_SCORES has made, which are numbered in their order."""
+def _tiles(builder: Builder, block: Block, first: int, axes: tuple[int, ...], d: int, totals: int) -> bool:
+    """Lanes and panels of the loops that CACHE_SCORES and SPLIT_K have made, numbered in their order."""
     tile, rows, lane, top, power, total = (first + n for n in (0, 1, 2, 5, 7, 10))
     high = builder.loops.next_number()
     if not builder.do("UPCAST", rows, block.high):
@@ -163,11 +201,12 @@ def _tiles(builder: Builder, block: Block, first: int, axes: tuple[int, ...], d:
     _pack(builder, panel, [tile] if block.whole_heads else [], plain=True)
     _pack(builder, high, [rows] if rows in builder.loops.by_number else [], plain=False)
     wide = min(block.columns, trips(builder.loops.by_number[d]))
-    done = [
-        builder.do("UNROLL", top), builder.do("UPCAST", power), builder.do("UNROLL", total),
-        builder.do("UPCAST", axes[-1]), builder.do("UPCAST", d, wide),
-    ]  # fmt: skip
-    return all(done)
+    done = [builder.do("UNROLL", top), builder.do("UPCAST", power), builder.do("UNROLL", total)]
+    if block.at_once:
+        done += [builder.do("UPCAST", totals + 2, block.weighed), builder.do("UPCAST", totals + 1, wide)]
+    else:
+        done.append(builder.do("UPCAST", axes[-1]))
+    return all((*done, builder.do("UPCAST", d, wide)))
 
 
 def _pack(builder: Builder, axis: int, outer: list[int], plain: bool) -> None:

@@ -77,7 +77,7 @@ def share_best(builder: Builder, plain: Sequence[UOp], alone: UOp | None = None)
 
 def _operations_to_call(machine: Machine) -> float:
     """What one thread does in the time until others have begun: most are still looking for work."""
-    return machine.rates.wake * AWAKE / _cycles(machine)
+    return machine.rates.wake * AWAKE / cycles_of_operation(machine)
 
 
 def share_with_others(builder: Builder, product: Contraction, axis: int) -> bool:
@@ -147,10 +147,12 @@ def _operations(node: UOp, machine: Machine) -> float:
 
 def operations_to_copy(in_order: bool, machine: Machine) -> float:
     """An element that is copied to a panel: instructions, and its way out of the second cache and back."""
-    return (READ if in_order else APART) + 2 * FLOAT_BYTES * machine.rates.l2_byte / _cycles(machine)
+    return (READ if in_order else APART) + 2 * FLOAT_BYTES * machine.rates.l2_byte / cycles_of_operation(
+        machine
+    )
 
 
-def _cycles(machine: Machine) -> float:
+def cycles_of_operation(machine: Machine) -> float:
     """Of an operation on an element: two of them, a product and its addition, are one instruction."""
     return machine.rates.issue / (PRODUCT * max(1, machine.vector_bytes // FLOAT_BYTES))
 
