@@ -113,9 +113,21 @@ def scale_by_power(x: UOp, n: UOp) -> UOp:
     return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
 
 
+_WHOLE = 1.5 * 2.0**52  # beside which a float64 has no digits behind the point
+_WHOLE_BITS = 0x4338 << 48  # that number's own
+
+
+def low_bits(x: UOp) -> UOp:
+    """A whole float64 of less than 2^50 as an integer of 64 bits, of which only the lower 51 are its own.
+
+    A conversion has to think of what does not fit, and vectors of few processors have one.
+    """
+    return bitcast(x + _WHOLE, int64.vec(x.dtype.lanes))
+
+
 def to_int(x: UOp) -> UOp:
-    """A whole float as an integer of the same width."""
-    return as_type(x, SIGNED[x.dtype.scalar])
+    """The same, with all of its bits."""
+    return low_bits(x) - _WHOLE_BITS
 
 
 def two_product(x: UOp, y: UOp) -> tuple[UOp, UOp]:

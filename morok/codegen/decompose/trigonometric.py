@@ -18,12 +18,12 @@ from morok.codegen.decompose.pieces import (
     fma,
     is_nan,
     like,
+    low_bits,
     poly,
     rarely,
     rint,
     shl,
     shr,
-    to_int,
     two_product,
     two_sum,
     where,
@@ -91,7 +91,7 @@ def _reduce_single(single: UOp) -> tuple[UOp, UOp]:
     quadrant = rint(total)
     far = (total - quadrant + error) * _HALF_PI[0]
     large = _LARGE_SINGLE < absolute(single)
-    return as_type(to_int(rarely(large, quadrant, n)), int32), rarely(large, far, r)
+    return as_type(low_bits(rarely(large, quadrant, n)), int32), rarely(large, far, r)
 
 
 def _reduce_double(x: UOp) -> Reduced:
@@ -102,7 +102,7 @@ def _reduce_double(x: UOp) -> Reduced:
     low = (first - r) - w - fma(n, _HALF_PI[2], w_low)
     quadrant, far, far_low = _reduce_large(x)
     large = _LARGE_DOUBLE < absolute(x)
-    return rarely(large, quadrant, to_int(n)), rarely(large, far, r), rarely(large, far_low, low)
+    return rarely(large, quadrant, low_bits(n)), rarely(large, far, r), rarely(large, far_low, low)
 
 
 def _reduce_large(x: UOp) -> Reduced:
