@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ulp import LIMITS, allowed, errors, in_lanes, kernel, run, worst, worst_sigmoid
-from morok.codegen.decompose import exponential
+from morok.codegen.decompose import exponential, trigonometric
 from morok.dtype import DType, float32, float64, index
 from morok.ir.arithmetic.alu import evaluate
 from morok.ir.build import define_global
@@ -57,3 +57,12 @@ def test_the_power_of_what_is_masked_is_a_product_of_zeros(function: Any, dtype:
             given = [done[s] for s in n.src]
             done[n] = n.arg if n.op is Ops.CONST else evaluate(n.op, n.src[-1].dtype, *given, to=n.dtype)
     assert [done[s] for s in result.src] == [0.0, 0.0] and done[result] == 0.0
+
+
+@pytest.mark.parametrize("function", [trigonometric.sin, trigonometric.tan, exponential.pow_])
+def test_quadrants_and_exponents_are_bits_of_a_sum(function: Any) -> None:
+    """Vectors of few processors become integers of 64 bits; on the others each lane was converted by itself."""
+    x = make(Ops.INDEX, float32, (define_global(float32, 1, 0), const(index, 0)))
+    result = function(x, x) if function is exponential.pow_ else function(x)
+    casts = [n for n in toposort(result) if n.op is Ops.CAST and n.dtype.is_int and n.src[0].dtype.is_float]
+    assert not casts
