@@ -61,7 +61,7 @@ def test_the_power_of_what_is_masked_is_a_product_of_zeros(function: Any, dtype:
 
 @pytest.mark.parametrize("function", [trigonometric.sin, trigonometric.tan, exponential.pow_])
 def test_quadrants_and_exponents_are_bits_of_a_sum(function: Any) -> None:
-    """Vectors of few processors become integers of 64 bits; on the others each lane was converted by itself."""
+    """Vectors of few processors become integers of 64 bits; on others each lane was converted by itself."""
     x = make(Ops.INDEX, float32, (define_global(float32, 1, 0), const(index, 0)))
     result = function(x, x) if function is exponential.pow_ else function(x)
     casts = [n for n in toposort(result) if n.op is Ops.CAST and n.dtype.is_int and n.src[0].dtype.is_float]
