@@ -51,7 +51,7 @@ def job(asked: tuple[str, str]) -> Any:
     from morok.ir.ops import Ops
     from morok.optimize.heuristics.apply import optimize
     from morok.optimize.record import applied
-    from morok.render.cuda import render
+    from morok.render.cuda.kernel import render
     from tests.optimize.plans import an_h200, empty
 
     n, ch, side, groups, k, stride, out, _ = CASES[case]

@@ -4,11 +4,11 @@
     python benchmarks/onnx_models.py --folder models [--only bert] [--twins]
 
 Each file is run on random inputs; `--dim batch=2`, or `--dim x.0=2` by input and axis, says open sizes.
-Printed: the largest difference over the largest number, whether the largest elements are at the same places,
-milliseconds of a call (least of rounds in turns with pauses, both with as many threads as MOROK_THREADS
-says) and the ratio, above 1 where morok is faster. `--cold` measures loading and the first call in processes
-of their own, one with an empty cache and one after it. `--twins` makes three int8 twins of each file with ONNX
-Runtime's quantiser and measures these beside their float32 original.
+Printed: the largest difference over the largest number, whether the largest elements are at the same
+places, milliseconds of a call (least of rounds in turns with pauses, both with as many threads as
+MOROK_THREADS says) and the ratio, above 1 where morok is faster. `--cold` measures loading and the first
+call in processes of their own, one with an empty cache and one after it. `--twins` makes three int8 twins
+of each file with ONNX Runtime's quantiser and measures these beside their float32 original.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ FINITE = {
     "morok.nn.module._updated": "emptied by every step",
     "morok.machine.devices._finders": "one",
     "morok.proof.rulebook.SKIPPED": "modules",
-    "morok.render.llvm_types._NAMES": "scalars and vectors",
+    "morok.render.llvm.types._NAMES": "scalars and vectors",
     "morok.rewrite.checks._live": "rules",
     "morok.rewrite.checks._terminating": "rules",
     "morok.rewrite.keep._results": "stages and machines; what they have is bounded, and goes with the nodes",

@@ -56,7 +56,7 @@ def test_what_was_left_out_once_is_in() -> None:
     )
     for name in (
         *shaping,
-        "render.llvm",
+        "render.llvm.kernel",
         "tensor.arrays.written_order",
         "device.cpu.llvm",
         "symbolic.divmod",
@@ -79,7 +79,7 @@ def test_every_module_changes_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["schedule/graph/online_softmax.py", "schedule/kernel/ranges.py", "render/llvm.py"]
+    "name", ["schedule/graph/online_softmax.py", "schedule/kernel/ranges.py", "render/llvm/kernel.py"]
 )
 def test_an_edited_file_changes_the_key(tmp_path: Path, name: str) -> None:
     copy = tmp_path / "morok"
@@ -118,7 +118,7 @@ def test_a_kept_hash_is_that_of_files_nobody_has_changed(
     monkeypatch.setattr(version, "_SETTLED", -60.0)
     assert [version_of(copy, kept) for _ in range(3)] == [usual] * 3
     assert len(read) == 3
-    edited = copy / "render" / "llvm.py"
+    edited = copy / "render" / "llvm" / "kernel.py"
     before = edited.stat()
     edited.write_bytes(edited.read_bytes().replace(b"define", b"DEFINE"))  # as long, and as old as it was
     os.utime(edited, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from morok.render.cuda_ops import HELPERS
+from morok.render.cuda.ops import HELPERS
 from morok.render.program import Program
 
 _PRELUDE = """

@@ -22,7 +22,7 @@ from morok.ir.ops import Ops
 from morok.machine.files import load
 from morok.optimize.actions.table import can
 from morok.optimize.record import Opt
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.rewrite.engine import substitute
 from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify

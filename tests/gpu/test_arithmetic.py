@@ -18,7 +18,7 @@ from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu
 from morok.ir.ops import ALU, Op, Ops
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from tests.codegen.kernels import read, write
 from tests.codegen.test_arithmetic import COUNT, FLOATS, INEXACT, INTS, is_nan, samples, sign
 from tests.gpu.kernels import DEVICE, TARGET, cubin, run

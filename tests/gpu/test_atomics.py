@@ -24,7 +24,7 @@ from morok.optimize.actions.table import apply, can
 from morok.optimize.facts import trips
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt, applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.rewrite.engine import substitute
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE, HOST, examine

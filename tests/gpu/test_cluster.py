@@ -20,7 +20,7 @@ from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, emulate, execute, kernel_of, left_first, memory_of
 from tests.gpu.test_warp_specialize import built

@@ -19,7 +19,7 @@ from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
 from morok.optimize.record import applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE, cubin
 from tests.gpu.products import HOST, TARGET, close, memory_of

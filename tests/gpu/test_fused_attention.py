@@ -20,7 +20,7 @@ from morok.optimize.actions.table import apply_all
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.gpu_attention import row_choices, rows_of
 from morok.optimize.record import Opt, applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.schedule.graph.chain import chain_of
 from morok.schedule.graph.fused_chain import seen_of
 from tests.gpu.host_block import run_on_host

@@ -24,7 +24,7 @@ from morok.optimize.facts import store_of
 from morok.optimize.heuristics.gpu_matmul import PRODUCER
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.rewrite.engine import substitute
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, kernel_of, left_first, product

@@ -20,7 +20,7 @@ from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from tests.gpu.products import (
     HOST,
     TARGET,

@@ -22,7 +22,7 @@ from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from tests.codegen.kernels import read, write
 from tests.codegen.test_arithmetic import INTS
 from tests.gpu.host_c import run_on_host

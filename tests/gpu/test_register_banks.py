@@ -1,4 +1,4 @@
-"""What a kernel's text says to NVIDIA's compiler of the registers of sums; see cuda_registers.py."""
+"""What a kernel's text says to NVIDIA's compiler of the registers of sums; see render/cuda/registers.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.device.lowering import instructions
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from tests.optimize.plans import an_h200, empty, planned
 
 

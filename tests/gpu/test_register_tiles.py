@@ -14,7 +14,7 @@ from morok.ir.ops import AxisKind
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE
 from tests.optimize.plans import an_h200, empty

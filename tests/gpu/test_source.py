@@ -22,7 +22,7 @@ from morok.machine.machine import Machine
 from morok.optimize.actions.table import apply_all
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt
-from morok.render.cuda import STATIC_SHARED, render
+from morok.render.cuda.kernel import STATIC_SHARED, render
 from morok.render.program import Program, extent_value
 from tests.codegen.kernels import UPCAST, add, read, split, write
 from tests.gpu.host_c import run_on_host

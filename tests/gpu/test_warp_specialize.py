@@ -25,7 +25,7 @@ from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _p
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
 from morok.optimize.search.space import Space
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.rewrite.engine import substitute
 from tests.gpu.kernels import cubin
 from tests.gpu.products import (

@@ -20,7 +20,7 @@ from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_matmul import AHEAD, matrix_product, tile_choices
 from morok.optimize.record import Opt, applied
-from morok.render.cuda_shared import lifetimes, places
+from morok.render.cuda.shared import lifetimes, places
 from tests.gpu.products import (
     HOST,
     TARGET,

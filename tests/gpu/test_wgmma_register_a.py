@@ -33,7 +33,7 @@ from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
-from morok.render.cuda import render
+from morok.render.cuda.kernel import render
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import cubin
 from tests.gpu.products import (

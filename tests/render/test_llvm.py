@@ -26,7 +26,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor
-from morok.render.llvm import render
+from morok.render.llvm.kernel import render
 from tests.codegen.kernels import (
     REDUCE,
     UNROLL,

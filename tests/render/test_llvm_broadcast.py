@@ -12,7 +12,7 @@ from morok.device.cpu.llvm import compile_assembly
 from morok.device.registry import get_device
 from morok.machine.processor import Processor
 from morok.optimize.heuristics.apply import optimize
-from morok.render.llvm import render
+from morok.render.llvm.kernel import render
 from morok.schedule.schedule import schedule
 
 AVX512 = Processor(

@@ -16,10 +16,10 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.machine.choose import cpu_machine
 from morok.machine.processor import Processor
-from morok.render.llvm import render
-from morok.render.llvm_extremes import portable_extremes
-from morok.render.llvm_lanes import picked
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.extremes import portable_extremes
+from morok.render.llvm.kernel import render
+from morok.render.llvm.lanes import picked
+from morok.render.llvm.writer import Writer
 from tests.codegen.kernels import UPCAST, buffers, read, write
 from tests.render.test_llvm import AVX2, AVX512
 

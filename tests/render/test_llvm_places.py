@@ -15,7 +15,7 @@ from morok.dtype import int32
 from morok.ir.build import define_global
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
-from morok.render.llvm_places import written_in_pieces
+from morok.render.llvm.places import written_in_pieces
 from morok.schedule.schedule import schedule
 
 WIDE = 48

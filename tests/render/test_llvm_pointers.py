@@ -11,8 +11,8 @@ from morok.ir.build import rng, sink
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
-from morok.render.llvm import render
-from morok.render.llvm_pointers import MOST, pointers_of
+from morok.render.llvm.kernel import render
+from morok.render.llvm.pointers import MOST, pointers_of
 from tests.codegen.kernels import LOOP, UPCAST, buffers, matmul, padded_copy, read, row_sum, split, write
 from tests.render.test_llvm import AVX512, NEON, text
 

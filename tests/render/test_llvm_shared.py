@@ -11,8 +11,8 @@ from morok import Tensor, Variable, jit, knobs
 from morok.codegen.pipeline import lower
 from morok.device.registry import get_device
 from morok.optimize.heuristics.apply import optimize
-from morok.render.llvm import render
-from morok.render.llvm_shared import before_and_inside
+from morok.render.llvm.kernel import render
+from morok.render.llvm.shared import before_and_inside
 from morok.schedule.schedule import schedule
 
 

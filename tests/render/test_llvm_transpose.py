@@ -12,7 +12,7 @@ from morok.device.cpu.llvm import compile_assembly
 from morok.ir.ops import Ops
 from morok.machine.files import load, source
 from morok.optimize.heuristics.apply import optimize
-from morok.render.llvm_transpose import transposed
+from morok.render.llvm.transpose import transposed
 from tests.optimize.kernels import interpret, kernel_of, native, same
 from tests.schedule import graphs as g
 

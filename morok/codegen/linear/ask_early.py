@@ -6,7 +6,7 @@ barrier, by those who stay, and arrives while they wait for the others and add u
 vector or so of each.
 
 Where little comes before the barrier its lines are asked for at the very beginning as well: a hint changes
-nothing, so a kernel gives it before it waits for the one before (`render/cuda.py`).
+nothing, so a kernel gives it before it waits for the one before (`render/cuda/kernel.py`).
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, ti
     from morok.codegen.written import instructions_of
     from morok.device.lowering import instructions
     from morok.optimize.heuristics.specialize import special_values, with_values
-    from morok.render.llvm import render
-    from morok.render.llvm_choice import chosen
+    from morok.render.llvm.choice import chosen
+    from morok.render.llvm.kernel import render
 
     name, count = f"k{hexdigest(ast)[:16]}", count_buffers(ast)
     written = written_in(ast)
@@ -236,9 +236,9 @@ class CPU(Device):
     def _elsewhere(self, ast: UOp, name: str) -> Kernel:
         """A kernel for another machine is shown as that one would run it. What runs is the same text, so its
         plan is judged here too; only LLVM's instructions are this machine's."""
-        from morok.render.llvm_dot import portable
-        from morok.render.llvm_extremes import portable_extremes
-        from morok.render.llvm_tiles import portable_tiles
+        from morok.render.llvm.dot import portable
+        from morok.render.llvm.extremes import portable_extremes
+        from morok.render.llvm.tiles import portable_tiles
 
         program, facts, _ = lower_program(ast, self.processor, self.machine, self.optimise, name)
         text = portable_extremes(portable(portable_tiles(program.text)))
@@ -342,7 +342,7 @@ def load_compiler() -> None:
     """Loads what a process needs that compiles kernels."""
     import morok.device.lowering
     import morok.optimize.heuristics.apply
-    import morok.render.llvm  # noqa: F401
+    import morok.render.llvm.kernel  # noqa: F401
 
     binding()
 

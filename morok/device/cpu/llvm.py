@@ -23,7 +23,7 @@ from morok.forks import Held, at_fork
 from morok.ir.digest import blake2b
 from morok.machine.permission import permitted
 from morok.machine.processor import Processor
-from morok.render.llvm_pointers import AS_FAST
+from morok.render.llvm.pointers import AS_FAST
 
 
 @cache
@@ -132,7 +132,8 @@ def _parse(text: str, processor: Processor) -> Any:
 
 @contextmanager
 def _moved_pointers(processor: Processor) -> Iterator[None]:
-    """LLVM does not look for pointers that loops could move: the text moves them itself (`llvm_pointers.py`).
+    """LLVM does not look for pointers that loops could move: the text moves them itself
+    (`render/llvm/pointers.py`).
 
     The search was a third of LLVM's time. It has no other switch than one for the whole process, which is
     given back, for whoever else uses LLVM here.

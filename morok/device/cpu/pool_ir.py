@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from morok.render.llvm_shared import PHASES
+from morok.render.llvm.shared import PHASES
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),

@@ -16,7 +16,7 @@ from morok.device.version import compiler_version
 from morok.ir.digest import hexdigest
 from morok.machine.choose import cpu_machine
 from morok.machine.machine import Machine
-from morok.render.llvm import render
+from morok.render.llvm.kernel import render
 
 
 def here() -> Machine:

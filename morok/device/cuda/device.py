@@ -45,7 +45,7 @@ def program_of(ast: UOp, machine: Machine, title: str = "") -> Program:
     # Loaded here, because a process that finds its kernels on disk never needs them.
     from morok.device.lowering import instructions, show_code
     from morok.optimize.heuristics.apply import optimize
-    from morok.render.cuda import render
+    from morok.render.cuda.kernel import render
 
     count = count_buffers(ast)
     linear = instructions(optimize(ast, machine), machine, title)

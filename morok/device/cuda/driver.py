@@ -408,7 +408,7 @@ class NvidiaDriver:
 
     def _edges(self, count: int) -> list[Any] | None:
         """How kernels of a graph follow one another: None is one when the other has ended. Blocks of kernels
-        that wait by themselves (`render/cuda.py`) are brought to the multiprocessors before that."""
+        that wait by themselves (`render/cuda/kernel.py`) are brought to the multiprocessors before that."""
         cu = self._cu
         if not knobs.EARLY_START.value or self.facts.capability < WAIT_THEMSELVES:
             return None

@@ -133,7 +133,7 @@ def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:
     from morok.device.cuda.compile import compile_ptx
     from morok.device.lowering import instructions, show_code, show_program
     from morok.optimize.heuristics.apply import optimize
-    from morok.render.cuda import render
+    from morok.render.cuda.kernel import render
 
     linear = instructions(optimize(ast, machine), machine, title)
     if current() is not None or knobs.DEBUG.value >= 4:  # what a GPU would get

@@ -37,7 +37,7 @@ from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.render.cuda_shared import places
+from morok.render.cuda.shared import places
 
 
 def _is_of_block(x: UOp) -> bool:

@@ -2,7 +2,7 @@
 
 `UNITS` has a function per op: it gets the run and the node, and returns the value of the node, one row per
 thread (None for an effect). `run.value(source)` is an operand, `run.address(index)` an address. How the same
-op is written for a real GPU is in `render/cuda_units.py`.
+op is written for a real GPU is in `render/cuda/units.py`.
 
 A copy is under way from its start until somebody waits for it. In between nobody may touch its target: what
 lay there is gone when the copy starts, and what is copied is there after the wait, for the thread itself, and

@@ -13,7 +13,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 from morok.ir.warp_roles import Box, MBarrierStep, Role, at_first
-from morok.render.cuda_writer import Writer
+from morok.render.cuda.writer import Writer
 
 TENSOR_MAP = "struct __align__(64) TensorMap { unsigned long long words[16]; };"
 WAIT = (

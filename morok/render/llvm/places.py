@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_list import is_splat
-from morok.render.llvm_ops import plain_name
-from morok.render.llvm_types import constant, type_name
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.list import is_splat
+from morok.render.llvm.ops import plain_name
+from morok.render.llvm.types import constant, type_name
+from morok.render.llvm.writer import Writer
 
 _WIDEST = 64  # bytes of the widest register
 _NUMBERS = (Ops.CONST, Ops.VCONST)

@@ -9,7 +9,7 @@ from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin
-from morok.render.llvm_list import (
+from morok.render.llvm.list import (
     Registers,
     Slot,
     only_broadcast,
@@ -18,9 +18,9 @@ from morok.render.llvm_list import (
     register_accesses,
     written_slots,
 )
-from morok.render.llvm_pointers import INDEXED, Pointer, pointers_of
-from morok.render.llvm_transpose import only_turned, transposed
-from morok.render.llvm_types import constant, listed, type_name
+from morok.render.llvm.pointers import INDEXED, Pointer, pointers_of
+from morok.render.llvm.transpose import only_turned, transposed
+from morok.render.llvm.types import constant, listed, type_name
 from morok.render.program import Argument
 
 ALIGN = 64  # bytes of a thread's own memory, and of tables

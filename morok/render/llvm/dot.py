@@ -12,7 +12,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.writer import Writer
 
 _SIGNS = 0x80808080
 _ALL = 0xFFFFFFFF

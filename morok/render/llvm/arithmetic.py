@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_dot import dot4, sum_with_dot4
-from morok.render.llvm_extremes import RANGED, extreme_of_many
-from morok.render.llvm_ops import arithmetic
-from morok.render.llvm_remainder import remainder
-from morok.render.llvm_types import suffix, type_name
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.dot import dot4, sum_with_dot4
+from morok.render.llvm.extremes import RANGED, extreme_of_many
+from morok.render.llvm.ops import arithmetic
+from morok.render.llvm.remainder import remainder
+from morok.render.llvm.types import suffix, type_name
+from morok.render.llvm.writer import Writer
 
 MASKED = 64  # bytes of vectors whose comparisons go to mask registers, on x86
 

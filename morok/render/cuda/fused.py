@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from morok.ir.matrix import FUSED_PASSED, FUSED_ROWS, FUSED_SIDE, MatrixUnit, Panels
 from morok.ir.node import UOp
-from morok.render.cuda_writer import Writer
+from morok.render.cuda.writer import Writer
 
 CHUNK = 4  # floats of a vector
 THREAD = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"

@@ -14,8 +14,8 @@ import math
 
 from morok.dtype import DType, bool_
 from morok.ir.node import UOp
-from morok.render.llvm_types import constant, suffix, type_name
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.types import constant, suffix, type_name
+from morok.render.llvm.writer import Writer
 
 
 def remainder(writer: Writer, node: UOp) -> str:
@@ -45,7 +45,7 @@ def _quick(writer: Writer, dtype: DType, x: str, y: str) -> tuple[str, str]:
         return writer.let(writer.call(f"llvm.{name}.{suffix(dtype)}", dtype, [(dtype, o) for o in operands]))
 
     size, step = call("fabs", x), call("fabs", y)
-    # LLVM is told nothing about the lanes of the dividend: see `_fence` in `llvm.py`
+    # LLVM is told nothing about the lanes of the dividend: see `_fence` in `kernel.py`
     quotient = writer.let(f"fdiv {t} {call('arithmetic.fence', size) if dtype.lanes > 1 else size}, {step}")
     times = writer.let(f"fneg {t} {call('trunc', quotient)}")
     rest = call("fma", times, step, size)

@@ -20,10 +20,10 @@ from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.render.cuda_fused import write_fused
-from morok.render.cuda_mbarriers import write_box
-from morok.render.cuda_types import type_name
-from morok.render.cuda_writer import Writer
+from morok.render.cuda.fused import write_fused
+from morok.render.cuda.mbarriers import write_box
+from morok.render.cuda.types import type_name
+from morok.render.cuda.writer import Writer
 
 UNIT_BYTES = 16  # of a step of an address in a description
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")

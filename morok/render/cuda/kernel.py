@@ -5,7 +5,7 @@ scalars by the time it is written: it exists in memory accesses only, which are 
 Buffers are parameters that do not alias; after them come the variables, 64 bits each. Memory that the threads
 of a block share is declared in the kernel up to 48 KB, and asked for at launch beyond that.
 
-Matrix units, asynchronous copies and their like are written by the functions in `cuda_units.py`.
+Matrix units, asynchronous copies and their like are written by the functions in `units.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.ir.warp_roles import REGISTERS
-from morok.render import cuda_mbarriers
-from morok.render.cuda_ops import HELPERS, joined
-from morok.render.cuda_registers import Pairs, are_sums, base_of, in_pairs, space_of, written_out
-from morok.render.cuda_shared import ALIGN, places
-from morok.render.cuda_types import LANES, type_name, words_of
-from morok.render.cuda_units import UNITS
-from morok.render.cuda_writer import Writer
+from morok.render.cuda import mbarriers
+from morok.render.cuda.ops import HELPERS, joined
+from morok.render.cuda.registers import Pairs, are_sums, base_of, in_pairs, space_of, written_out
+from morok.render.cuda.shared import ALIGN, places
+from morok.render.cuda.types import LANES, type_name, words_of
+from morok.render.cuda.units import UNITS
+from morok.render.cuda.writer import Writer
 from morok.render.program import Argument, Program, extent_of, line_numbers
 
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
@@ -107,12 +107,12 @@ class _Kernel(Writer):
         elif op is Ops.STORE:
             self.store(node)
         elif op is Ops.RANGE:
-            (cuda_mbarriers.open_role if _is_role(node) else _Kernel.open_loop)(self, node)
+            (mbarriers.open_role if _is_role(node) else _Kernel.open_loop)(self, node)
         elif op is Ops.IF:
             self.put(f"if ({self.scalar(node.src[0])}) {{")
             self.depth += 1
         elif op is Ops.END and _is_role(node.src[1]):
-            cuda_mbarriers.close_role(self)
+            mbarriers.close_role(self)
         elif op in (Ops.END, Ops.ENDIF):
             self.depth -= 1
             self.put("}")
@@ -125,7 +125,7 @@ class _Kernel(Writer):
         elif op in (Ops.VECTORIZE, Ops.CAT):
             self.values[node] = [lane for s in node.src for lane in self.lanes(s)]
         elif op is Ops.BARRIER:
-            cuda_mbarriers.barrier(self, node)
+            mbarriers.barrier(self, node)
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
         elif op is Ops.PREFETCH:
@@ -137,8 +137,8 @@ class _Kernel(Writer):
                 self.lines += WAIT
         elif op in UNITS:
             UNITS[op](self, node)
-        elif op in cuda_mbarriers.WARP_ROLE_OPS:
-            cuda_mbarriers.WARP_ROLE_OPS[op](self, node)
+        elif op in mbarriers.WARP_ROLE_OPS:
+            mbarriers.WARP_ROLE_OPS[op](self, node)
         else:
             self.define(node)
 
@@ -434,6 +434,6 @@ def _text(
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
     before = "\n".join([*helpers, *writer.helpers, head, *declarations, *EARLY])
     last = (
-        [f"  {cuda_mbarriers.ALL_BLOCKS}"] if writer.cluster > 1 else []
+        [f"  {mbarriers.ALL_BLOCKS}"] if writer.cluster > 1 else []
     )  # others may still write into this block's memory
     return "\n".join([before, *writer.lines, *last, "}", ""]), before.count("\n") + 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 from morok.codegen.vector.vectors import turned_rows
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_types import listed, type_name
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.types import listed, type_name
+from morok.render.llvm.writer import Writer
 
 _MOST = 4  # sources
 

@@ -21,15 +21,15 @@ from morok.ir.bounds import bounds
 from morok.ir.node import UOp
 from morok.ir.ops import PACKED, AxisKind, Ops
 from morok.ir.provenance import place
-from morok.render.llvm_arithmetic import arithmetic_text
-from morok.render.llvm_lanes import picked
-from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
-from morok.render.llvm_places import Pieces
-from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
-from morok.render.llvm_tiles import configured, tile_product
-from morok.render.llvm_transpose import turned_groups
-from morok.render.llvm_types import constant, suffix, type_name
-from morok.render.llvm_writer import ALIGN, Loop, Writer, table_of_numbers
+from morok.render.llvm.arithmetic import arithmetic_text
+from morok.render.llvm.lanes import picked
+from morok.render.llvm.list import Slot, is_splat, memory_of, register_of
+from morok.render.llvm.places import Pieces
+from morok.render.llvm.shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
+from morok.render.llvm.tiles import configured, tile_product
+from morok.render.llvm.transpose import turned_groups
+from morok.render.llvm.types import constant, suffix, type_name
+from morok.render.llvm.writer import ALIGN, Loop, Writer, table_of_numbers
 from morok.render.program import Argument, Program, line_numbers
 
 _STACK_LIMIT = 8192  # bytes of local memory that may live on the stack; more comes out of the scratch memory

@@ -16,7 +16,7 @@ from morok.ir.build import APPROXIMATE
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.render.cuda_types import type_name, unsigned_name
+from morok.render.cuda.types import type_name, unsigned_name
 
 _SIGNS: dict[Op, str] = {
     Ops.ADD: "+", Ops.SUB: "-", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^", Ops.SHL: "<<",

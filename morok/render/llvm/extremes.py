@@ -14,8 +14,8 @@ import re
 
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
-from morok.render.llvm_types import type_name
-from morok.render.llvm_writer import Many, Writer
+from morok.render.llvm.types import type_name
+from morok.render.llvm.writer import Many, Writer
 
 RANGED = {32: ("ps", "i16"), 64: ("pd", "i8")}  # by the bits of an element
 _ORDER: dict[Op, int] = {Ops.MAX: 5, Ops.MIN: 4}  # which of both, with the sign that the comparison gives

@@ -1,7 +1,7 @@
 """What all parts of the writer of CUDA C share: lines, names, and the texts of values.
 
-The list itself is walked in `cuda.py`; hardware ops are written by functions of a `Writer` in `cuda_units.py`
-and `cuda_mbarriers.py`.
+The list itself is walked in `kernel.py`; hardware ops are written by functions of a `Writer` in `units.py`
+and `mbarriers.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from morok.dtype import DType, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.warp_roles import Role
-from morok.render.cuda_ops import Arithmetic
-from morok.render.cuda_types import constant, type_name, words_of
+from morok.render.cuda.ops import Arithmetic
+from morok.render.cuda.types import constant, type_name, words_of
 from morok.render.program import Described, Extent
 
 

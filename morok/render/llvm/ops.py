@@ -13,7 +13,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.render.llvm_types import constant, suffix, type_name
+from morok.render.llvm.types import constant, suffix, type_name
 
 Call = Callable[[str, DType, list[tuple[DType, str]]], str]  # intrinsic, result, operands → instruction text
 

@@ -15,8 +15,8 @@ from morok.errors import CompileError
 from morok.ir.matrix import TILE_UNITS, TileProduct
 from morok.ir.node import UOp
 from morok.ir.provenance import place
-from morok.render.llvm_types import type_name
-from morok.render.llvm_writer import Writer
+from morok.render.llvm.types import type_name
+from morok.render.llvm.writer import Writer
 
 _INSTRUCTIONS = {"tile.bf16": "tdpbf16ps", "tile.s8": "tdpbssd"}
 _ROW_BYTES = 64

@@ -1,0 +1,1 @@
+"""A kernel's list of instructions as LLVM IR."""
