@@ -200,7 +200,7 @@ def main() -> None:
         files += [str(p) for p in sorted(Path(args.folder).rglob("*.onnx")) if ".qdq" not in p.name]
     files = [f for f in files if any(word in f for word in args.only.split(","))]
     dims = {name: int(size) for name, size in (text.rsplit("=", 1) for text in args.dim)}
-    ratios = []
+    ratios, failed = [], []
     for path in files:
         gc.collect()
         own = {
@@ -209,7 +209,14 @@ def main() -> None:
             if "/" in name and name.split("/")[0] in path
         }
         sizes = {**{name: n for name, n in dims.items() if "/" not in name}, **own}
-        ratio, mine, feeds = row(path, args, sizes)
+        try:
+            ratio, mine, feeds = row(path, args, sizes)
+        except Exception as error:  # the other files are still worth their rows
+            failed.append(path)
+            print(
+                f"{Path(path).stem[:34]:34} {type(error).__name__}: {str(error).splitlines()[0]}", flush=True
+            )
+            continue
         ratios.append(ratio)
         if args.twins:
             folder = tempfile.mkdtemp()
@@ -217,6 +224,8 @@ def main() -> None:
                 row(twin(path, kind, feeds, folder), args, sizes, mine)
     if ratios:
         print(f"geometric mean {exp(sum(map(log, ratios)) / len(ratios)):.2f}, least {min(ratios):.2f}")
+    if failed:
+        sys.exit(f"{len(failed)} of {len(files)} files failed (open sizes are 1 unless --dim says more)")
 
 
 if __name__ == "__main__":
