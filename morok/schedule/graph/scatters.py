@@ -17,7 +17,7 @@ end: updates of one place wait for each other. Where the table is much larger th
 made in a small one: each place has the number of its first step there. All by the time of a grid, beside that
 of threads which walk through all steps and take those of their own places (`actions/partition.py`).
 
-On a processor every core takes a run of steps, in order, with its own table; they are joined in the end.
+On a processor steps are cut into runs, each of which has its own tables; they are joined in the end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import final
 
-from morok.dtype import DType, float32, float64, identity, int8, int16, int32, int64, uint8, uint16
+from morok.dtype import DType, float32, float64, identity, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from morok.ir.build import bitcast, cast
 from morok.ir.infer import Shape, Size, numel, size_node
 from morok.ir.memory import device_of, is_alone, memory_joins
-from morok.ir.movement import found_rows, iota, pad, reduce_axis, reshape, shrink, spread_to
+from morok.ir.movement import found_rows, iota, permute, reduce_axis, reshape, shrink, spread_to
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.devices import machine_of
@@ -45,7 +44,8 @@ from morok.schedule.indexing import known_shape
 
 MOST_STEPS = 1 << 31
 MOST_TABLES = 16
-STEPS_OF_ROW = 2  # of a core, for every row of its table: filling and joining these is little beside them
+STEPS_OF_ROW = 4  # for every row of all tables: filling and joining these is little beside them
+WIDE = 4  # lines of a row, from which on threads share its columns
 _PLAIN = frozenset((Ops.CAST, Ops.BITCAST, Ops.CHECK, Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR, Ops.BIND))
 WHY = "steps that meet in a place come in any order"
 
@@ -147,7 +147,7 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
     if is_alone(node) or common or not known_shape(places) or 0 in sizes:
         return None
     if machine.scatters is None or machine.grid is None:
-        return None if machine.block_threads else _by_cores(node, machine)
+        return None if machine.block_threads else _in_runs(node, machine)
     count = numel(known_shape(places))
     places = _narrow(reshape(places, (count,)), known_shape(table)[0])
     new = reshape(rows, (count, *known_shape(table)[1:]))
@@ -284,9 +284,15 @@ def _copies(steps: Steps, rows: int, width: int, op: Op | None) -> int:
 # --- runs of steps
 
 
-def _by_cores(node: UOp, machine: Machine) -> UOp | None:
-    """Every core joins a run of steps in a table of its own. None where that is no sooner: rows that are wide
-    enough are shared by columns, and steps that take a place have one order."""
+def _in_runs(node: UOp, machine: Machine) -> UOp | None:
+    """Runs of steps are joined in tables of their own, and these in order. How many there are depends on
+    what is to be done and on caches, not on how many threads do it. Lanes have tables of their own too: what
+    a vector of steps goes to are different places, and equal neighbours do not wait for each other.
+
+    Before and behind its places a table has one for steps that go nowhere, so that none needs to be asked.
+    None where it is no sooner: rows that are wide enough are shared by columns, and steps that take a place
+    have one order.
+    """
     (table, places, rows), op = node.src, node.arg
     own, dtype = known_shape(table), table.dtype
     count, height = numel(known_shape(places)), own[0]
@@ -295,23 +301,57 @@ def _by_cores(node: UOp, machine: Machine) -> UOp | None:
     if height >= MOST_STEPS:
         return None
     wide = elements(own[1:])
-    cores = min(machine.cores, count // (STEPS_OF_ROW * height), MOST_TABLES)
-    shared = wide * dtype.itemsize >= machine.cores * machine.line_bytes
-    if cores < 2 or shared or count * wide < machine.rates.shared_work:
+    if wide * dtype.itemsize >= WIDE * machine.line_bytes:
         return None
-    run = -(-count // cores)
-    flat, rows = _in_kernel(reshape(places, (count,))), reshape(rows, (count, *own[1:]))
-    if extra := run * cores - count:  # of the last run, which go nowhere
-        one = const(int64, 1)
-        longer = pad(alu(Ops.ADD, cast(flat, int64), one), ((0, extra),))
-        flat = alu(Ops.SUB, longer, one)
-        rows = pad(rows, ((0, extra), *((0, 0) for _ in own[1:])))
+    runs, lanes = _runs_and_lanes(count, height, wide, dtype, machine)
+    if runs * lanes == 1:
+        return None
+    run = count // (runs * lanes)
+    whole = runs * lanes * run
+    flat, rows = reshape(_in_kernel(places), (count,)), reshape(rows, (count, *own[1:]))
+    behind = [(0, n) for n in own[1:]]
     nothing = -0.0 if op is Ops.ADD and dtype.is_float else identity(op.name, dtype)  # -0 + 0 is no -0
-    tables = _filled(nothing, dtype, (cores, *own))
-    joined = _put(tables, reshape(flat, (cores, run)), reshape(rows, (cores, run, *own[1:])), op)
-    whole = [(0, n) for n in own]
-    each = [reshape(shrink(joined, ((n, n + 1), *whole)), own) for n in range(cores)]
-    return alu(op, table, reduce(lambda a, b: alu(op, a, b), each))
+    tables = _filled(nothing, dtype, (runs, lanes, height + 2, *own[1:]))
+    first, values = shrink(flat, ((0, whole),)), shrink(rows, ((0, whole), *behind))
+    by_lane = (0, 2, 1)
+    first = permute(reshape(_beside_nowhere(first, height), (runs, run, lanes)), by_lane)
+    values = reshape(values, (runs, run, lanes, *own[1:]))
+    values = permute(values, (*by_lane, *range(3, 2 + len(own))))
+    joined = shrink(
+        _put(tables, first, values, op), ((0, runs), (0, lanes), (1, height + 1), *behind)
+    )
+    each = [
+        reshape(shrink(joined, ((r, r + 1), (k, k + 1), (0, height), *behind)), own)
+        for r in range(runs)
+        for k in range(lanes)
+    ]
+    while len(each) > 1:
+        each = [*(alu(op, a, b) for a, b in zip(each[::2], each[1::2], strict=False)), *each[len(each) & ~1 :]]
+    found = alu(op, table, each[0])
+    if whole == count:
+        return found
+    left = shrink(flat, ((whole, count),)), shrink(rows, ((whole, count), *behind))
+    return _put(found, *left, op)
+
+
+def _runs_and_lanes(count: int, height: int, wide: int, dtype: DType, machine: Machine) -> tuple[int, int]:
+    """So many runs, and tables of each: as many as are little work beside the steps, and as caches hold."""
+    table = (height + 2) * wide * dtype.itemsize
+    each = count // (STEPS_OF_ROW * height)  # tables
+    lanes = 1
+    if wide == 1 and machine.vector_bytes:
+        most = min(machine.lanes(int64), each, machine.l2_bytes // (2 * table))
+        lanes = 1 << max(0, most.bit_length() - 1)
+    runs = min(each // lanes, MOST_TABLES, count * wide // machine.rates.shared_work * 2)
+    return 1 << max(0, runs.bit_length() - 1), lanes
+
+
+def _beside_nowhere(places: UOp, height: int) -> UOp:
+    """Places from 1 on; the first and the last one for those that there are not."""
+    narrow = places.dtype.itemsize < 4 or (places.dtype is int32 and height < MOST_STEPS - 2)
+    kind, bits = (int32, uint32) if narrow else (int64, uint64)
+    number = bitcast(alu(Ops.ADD, cast(places, kind), const(kind, 1)), bits)
+    return cast(alu(Ops.MIN, number, const(bits, height + 1)), kind)
 
 
 def _in_kernel(places: UOp) -> UOp:
