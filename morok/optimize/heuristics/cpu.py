@@ -378,6 +378,17 @@ def lanes_bytes(machine: Machine, lanes: int) -> int:
     return max(1, machine.vector_bytes // lanes)
 
 
+def tables_in_lanes(builder: Builder, effect: UOp) -> None:
+    """Steps that lie side by side, and have tables of their own, as a vector: around steps in order."""
+    ordered = any(r.arg[1] is AxisKind.ORDERED for r in output_loops(effect))
+    reads = reads_of(effect.src[0])
+    for r in output_loops(effect):
+        near = r.arg[1] is AxisKind.LOOP and any(a.step(r) == 1 for a in reads)
+        if ordered and near and size(r) is not None and trips(r) <= SHORT:
+            builder.do("UPCAST", int(r.arg[0]))
+            return
+
+
 def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> None:
     """Vectors along the loop in which the store is contiguous."""
     machine = builder.machine
@@ -388,6 +399,8 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     if not found:
         if beside and runs_along(builder.loops, beside[0]):
             run_in_lanes(builder, store, beside[0], done)
+        elif not beside:
+            tables_in_lanes(builder, effect)
         return
     c = found[0]
     number = int(c.arg[0])
