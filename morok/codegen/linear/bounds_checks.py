@@ -9,9 +9,10 @@ AND for each position. Of several that are outside the first is noted.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
-from morok.dtype import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64, void
+from morok.dtype import DType, bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, void
 from morok.ir.bounds import bounds
 from morok.ir.build import cast, define_global
 from morok.ir.checks import NOTE, Slot
@@ -30,7 +31,8 @@ def check_stage(root: UOp, ctx: Any) -> UOp:
     if not checks:
         return root
     slots = [n.arg for n in checks if isinstance(n.arg, Slot)]
-    writer = _Writer(slots[0] if slots else None)
+    whole = ctx is not None and not ctx.machine.has_grid
+    writer = _Writer(slots[0] if slots else None, whole)
     for node in root.src:
         writer.instruction(node)
     writer.flush()
@@ -40,11 +42,12 @@ def check_stage(root: UOp, ctx: Any) -> UOp:
 class _Writer:
     """A list that is written anew."""
 
-    def __init__(self, slot: Slot | None) -> None:
+    def __init__(self, slot: Slot | None, whole: bool) -> None:
+        self.whole = whole  # vectors of conditions are asked at once
         self.out: list[UOp] = []
         self.done: dict[UOp, UOp] = {}
         self.visible: list[set[UOp]] = [set()]  # what has been written, per loop or branch that is open
-        self.pending: dict[int, list[tuple[UOp, UOp]]] = {}  # by place: (position, whether it is one)
+        self.pending: dict[int, list[tuple[UOp, UOp]]] = {}  # by place: (positions, whether they are some)
         self.branches: list[UOp] = []
         self.memory = None if slot is None else define_global(int64, slot.size, slot.buffer)
         if self.memory is not None:
@@ -82,8 +85,11 @@ class _Writer:
         x, limit, other = src
         ok = self.inside(x, limit)
         if isinstance(node.arg, Slot):
-            for i in range(x.dtype.lanes):
-                self.pending.setdefault(node.arg.place, []).append((self.lane(x, i), self.lane(ok, i)))
+            found = self.pending.setdefault(node.arg.place, [])
+            if self.whole:
+                found.append((x, ok))
+            else:
+                found += [(self.lane(x, i), self.lane(ok, i)) for i in range(x.dtype.lanes)]
         return self.alu(Ops.WHERE, ok, x, other)
 
     def inside(self, x: UOp, limit: UOp) -> UOp:
@@ -100,19 +106,25 @@ class _Writer:
     def lane(self, x: UOp, i: int) -> UOp:
         return x if x.dtype.lanes == 1 else self.put(make(Ops.GEP, x.dtype.scalar, (x,), (i,)))
 
+    def any_outside(self, ok: UOp) -> UOp:
+        """Whether a condition does not hold in some lane."""
+        outside = self.alu(Ops.NOT, ok)
+        return outside if ok.dtype.lanes == 1 else self.put(make(Ops.VREDUCE, bool_, (outside,), Ops.OR))
+
     def flush(self) -> None:
         """One branch for all that was checked since the last one."""
         pending, self.pending = self.pending, {}
         if not pending or self.memory is None:
             return
-        fine: UOp | None = None
+        asked: dict[int, UOp] = {}  # by lanes
         for found in pending.values():
             for _, ok in found:
-                fine = ok if fine is None else self.alu(Ops.AND, fine, ok)
-        assert fine is not None
-        self.open(self.alu(Ops.NOT, fine))
-        for place, found in pending.items():
+                before = asked.get(ok.dtype.lanes)
+                asked[ok.dtype.lanes] = ok if before is None else self.alu(Ops.AND, before, ok)
+        self.open(reduce(lambda a, b: self.alu(Ops.OR, a, b), map(self.any_outside, asked.values())))
+        for place, vectors in pending.items():
             noted: UOp = const(int64, 0)
+            found = [(self.lane(x, i), self.lane(ok, i)) for x, ok in vectors for i in range(x.dtype.lanes)]
             for x, ok in reversed(found):
                 wide = x if x.dtype is int64 else self.put(cast(x, int64))
                 noted = self.alu(Ops.WHERE, ok, noted, wide)

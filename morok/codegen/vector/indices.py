@@ -111,8 +111,11 @@ def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
         if scaled is not None:
             return scaled
     if not _operands(node):
-        return _many([make(Ops.GEP, node.dtype.scalar, (node,), (i,)) for i in range(n)])
+        return _lanes(node)
     operands = [done[s] for s in node.src]
+    if any(len(p.roots) == len(set(p.roots)) == n for p in operands):
+        # of places that were read no two lie side by side: they are computed as a vector
+        return _lanes(node)
     return _many(
         [
             make(
@@ -124,6 +127,11 @@ def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
             for i in range(n)
         ]
     )
+
+
+def _lanes(node: UOp) -> Places:
+    """Of a vector of which nothing is known."""
+    return _many([make(Ops.GEP, node.dtype.scalar, (node,), (i,)) for i in range(node.dtype.lanes)])
 
 
 def simplify(x: UOp) -> UOp:

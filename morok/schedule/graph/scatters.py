@@ -330,8 +330,8 @@ def _in_runs(node: UOp, machine: Machine) -> UOp | None:
     found = alu(op, table, each[0])
     if whole == count:
         return found
-    left = shrink(flat, ((whole, count),)), shrink(rows, ((whole, count), *behind))
-    return _put(found, *left, op)
+    left = _kept(shrink(flat, ((whole, count),)))
+    return _put(found, left, shrink(rows, ((whole, count), *behind)), op)
 
 
 def _runs_and_lanes(count: int, height: int, wide: int, dtype: DType, machine: Machine) -> tuple[int, int]:
