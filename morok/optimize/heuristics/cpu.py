@@ -41,6 +41,7 @@ from morok.optimize.heuristics.pieces import cut_at_guards
 from morok.optimize.heuristics.sharing import share
 from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.specialize import pad_rows
+from morok.optimize.heuristics.tables import tables_in_lanes
 from morok.optimize.heuristics.tile_units import tile_units
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, divides, size
@@ -378,17 +379,6 @@ def lanes_bytes(machine: Machine, lanes: int) -> int:
     return max(1, machine.vector_bytes // lanes)
 
 
-def tables_in_lanes(builder: Builder, effect: UOp) -> None:
-    """Steps that lie side by side, and have tables of their own, as a vector: around steps in order."""
-    ordered = any(r.arg[1] is AxisKind.ORDERED for r in output_loops(effect))
-    reads = reads_of(effect.src[0])
-    for r in output_loops(effect):
-        near = r.arg[1] is AxisKind.LOOP and any(a.step(r) == 1 for a in reads)
-        if ordered and near and size(r) is not None and trips(r) <= SHORT:
-            builder.do("UPCAST", int(r.arg[0]))
-            return
-
-
 def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> None:
     """Vectors along the loop in which the store is contiguous."""
     machine = builder.machine
@@ -400,7 +390,7 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         if beside and runs_along(builder.loops, beside[0]):
             run_in_lanes(builder, store, beside[0], done)
         elif not beside:
-            tables_in_lanes(builder, effect)
+            tables_in_lanes(builder, effect, SHORT)
         return
     c = found[0]
     number = int(c.arg[0])

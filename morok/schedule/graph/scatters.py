@@ -27,27 +27,32 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import final
 
-from morok.dtype import DType, float32, float64, identity, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from morok.dtype import (
+    DType,
+    float32,
+    float64,
+    identity,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+)
 from morok.ir.build import bitcast, cast
 from morok.ir.infer import Shape, Size, numel, size_node
 from morok.ir.memory import device_of, is_alone, memory_joins
-from morok.ir.movement import found_rows, iota, permute, reduce_axis, reshape, shrink, spread_to
-from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.movement import found_rows, iota, reduce_axis, reshape, spread_to
+from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.devices import machine_of
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.costs import STORED, elements
+from morok.schedule.graph.scatter_runs import MOST_STEPS, WHY, computed, filled, in_runs, kept, put
 from morok.schedule.graph.segments import KERNELS, MOVED, PAIR, bare_rows, segment_sums
 from morok.schedule.graph.whole_floats import BySize, Floats
 from morok.schedule.indexing import known_shape
-
-MOST_STEPS = 1 << 31
-MOST_TABLES = 16
-STEPS_OF_ROW = 4  # for every row of all tables: filling and joining these is little beside them
-WIDE = 4  # lines of a row, from which on threads share its columns
-_PLAIN = frozenset((Ops.CAST, Ops.BITCAST, Ops.CHECK, Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR, Ops.BIND))
-WHY = "steps that meet in a place come in any order"
 
 
 def scatters_in_any_order(sink: UOp, ctx: object = None) -> UOp:
@@ -69,7 +74,7 @@ def scatters_in_any_order(sink: UOp, ctx: object = None) -> UOp:
             found = _for_machine(new, machine_of(devices[node]), node in in_place)
             if found is not None:
                 free = node in only_computed and not _reads_memory(new.src[0])
-                new = found if found.op is Ops.SCATTER or free else _kept(found)
+                new = found if found.op is Ops.SCATTER or free else kept(found)
         elif node.op is Ops.ASSIGN and node.src[1] in in_place and _is_ours(node.src[1], done):
             # where it is assigned to is as good a place
             new = node.replace((new.src[0], new.src[1].src[0], *new.src[2:]))
@@ -147,7 +152,7 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
     if is_alone(node) or common or not known_shape(places) or 0 in sizes:
         return None
     if machine.scatters is None or machine.grid is None:
-        return None if machine.block_threads else _in_runs(node, machine)
+        return None if machine.block_threads else in_runs(node, machine)
     count = numel(known_shape(places))
     places = _narrow(reshape(places, (count,)), known_shape(table)[0])
     new = reshape(rows, (count, *known_shape(table)[1:]))
@@ -159,27 +164,17 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
 
 def _narrow(places: UOp, height: Size) -> UOp:
     """Places that are computed anyway, in as few bytes as hold them; what does not exist is at -1."""
-    computed = _computed(places)
-    if computed is places or places.dtype.itemsize <= 4:
+    source = computed(places)
+    if source is places or places.dtype.itemsize <= 4:
         return places
-    return _existing(computed, height)
-
-
-def _computed(places: UOp) -> UOp:
-    """What places are stored from; themselves, if they are memory."""
-    stored = places
-    while stored.op is Ops.RESHAPE:
-        stored = stored.src[0]
-    if stored.op is not Ops.CONTIGUOUS or stored.arg is not None:
-        return places
-    return reshape(stored.src[0], known_shape(places))
+    return _existing(source, height)
 
 
 def _existing(where: UOp, height: Size) -> UOp:
     """Places in 32 bits, or -1."""
     below = alu(Ops.CMPLT, where, cast(size_node(height), where.dtype))
     inside = alu(Ops.AND, alu(Ops.CMPLT, const(where.dtype, -1), where), below)
-    return _kept(alu(Ops.WHERE, inside, cast(where, int32), const(int32, -1)))
+    return kept(alu(Ops.WHERE, inside, cast(where, int32), const(int32, -1)))
 
 
 def _in_any_order(steps: Steps) -> UOp | None:
@@ -207,18 +202,6 @@ def _in_any_order(steps: Steps) -> UOp | None:
 
 def _as_type(steps: Steps, dtype: DType) -> Steps:
     return replace(steps, table=cast(steps.table, dtype), rows=cast(steps.rows, dtype))
-
-
-def _kept(x: UOp) -> UOp:
-    return make(Ops.CONTIGUOUS, x.dtype, (x,), WHY, x.origin)
-
-
-def _put(table: UOp, places: UOp, rows: UOp, op: Op) -> UOp:
-    return make(Ops.SCATTER, table.dtype, (table, places, rows), op)
-
-
-def _filled(value: object, dtype: DType, sizes: Shape) -> UOp:
-    return spread_to(const(dtype, value), sizes)
 
 
 # --- by the time of a grid
@@ -281,100 +264,12 @@ def _copies(steps: Steps, rows: int, width: int, op: Op | None) -> int:
     return 1 << max(0, int(min(wanted, steps.most / rows / 8)) - 1).bit_length()
 
 
-# --- runs of steps
-
-
-def _in_runs(node: UOp, machine: Machine) -> UOp | None:
-    """Runs of steps are joined in tables of their own, and these in order. How many there are depends on
-    what is to be done and on caches, not on how many threads do it. Lanes have tables of their own too: what
-    a vector of steps goes to are different places, and equal neighbours do not wait for each other.
-
-    Before and behind its places a table has one for steps that go nowhere, so that none needs to be asked.
-    None where it is no sooner: rows that are wide enough are shared by columns, and steps that take a place
-    have one order.
-    """
-    (table, places, rows), op = node.src, node.arg
-    own, dtype = known_shape(table), table.dtype
-    count, height = numel(known_shape(places)), own[0]
-    if op is None or dtype.is_bool or not isinstance(count, int) or not isinstance(height, int):
-        return None
-    if height >= MOST_STEPS:
-        return None
-    wide = elements(own[1:])
-    if wide * dtype.itemsize >= WIDE * machine.line_bytes:
-        return None
-    runs, lanes = _runs_and_lanes(count, height, wide, dtype, machine)
-    if runs * lanes == 1:
-        return None
-    run = count // (runs * lanes)
-    whole = runs * lanes * run
-    flat, rows = reshape(_in_kernel(places), (count,)), reshape(rows, (count, *own[1:]))
-    behind = [(0, n) for n in own[1:]]
-    nothing = -0.0 if op is Ops.ADD and dtype.is_float else identity(op.name, dtype)  # -0 + 0 is no -0
-    tables = _filled(nothing, dtype, (runs, lanes, height + 2, *own[1:]))
-    first, values = shrink(flat, ((0, whole),)), shrink(rows, ((0, whole), *behind))
-    by_lane = (0, 2, 1)
-    first = permute(reshape(_beside_nowhere(first, height), (runs, run, lanes)), by_lane)
-    values = reshape(values, (runs, run, lanes, *own[1:]))
-    values = permute(values, (*by_lane, *range(3, 2 + len(own))))
-    joined = shrink(
-        _put(tables, first, values, op), ((0, runs), (0, lanes), (1, height + 1), *behind)
-    )
-    each = [
-        reshape(shrink(joined, ((r, r + 1), (k, k + 1), (0, height), *behind)), own)
-        for r in range(runs)
-        for k in range(lanes)
-    ]
-    while len(each) > 1:
-        each = [*(alu(op, a, b) for a, b in zip(each[::2], each[1::2], strict=False)), *each[len(each) & ~1 :]]
-    found = alu(op, table, each[0])
-    if whole == count:
-        return found
-    left = _kept(shrink(flat, ((whole, count),)))
-    return _put(found, left, shrink(rows, ((whole, count), *behind)), op)
-
-
-def _runs_and_lanes(count: int, height: int, wide: int, dtype: DType, machine: Machine) -> tuple[int, int]:
-    """So many runs, and tables of each: as many as are little work beside the steps, and as caches hold."""
-    table = (height + 2) * wide * dtype.itemsize
-    each = count // (STEPS_OF_ROW * height)  # tables
-    lanes = 1
-    if wide == 1 and machine.vector_bytes:
-        most = min(machine.lanes(int64), each, machine.l2_bytes // (2 * table))
-        lanes = 1 << max(0, most.bit_length() - 1)
-    runs = min(each // lanes, MOST_TABLES, count * wide // machine.rates.shared_work * 2)
-    return 1 << max(0, runs.bit_length() - 1), lanes
-
-
-def _beside_nowhere(places: UOp, height: int) -> UOp:
-    """Places from 1 on; the first and the last one for those that there are not."""
-    narrow = places.dtype.itemsize < 4 or (places.dtype is int32 and height < MOST_STEPS - 2)
-    kind, bits = (int32, uint32) if narrow else (int64, uint64)
-    number = bitcast(alu(Ops.ADD, cast(places, kind), const(kind, 1)), bits)
-    return cast(alu(Ops.MIN, number, const(bits, height + 1)), kind)
-
-
-def _in_kernel(places: UOp) -> UOp:
-    """Places as they are computed of memory, element by element; as they are stored, where it takes more."""
-    found = _computed(places)
-    todo, seen = [found], {found}
-    while todo:
-        node = todo.pop()
-        if node.op in STORED:
-            continue
-        if not (node.op.is_alu or node.op.is_movement or node.op in _PLAIN):
-            return places
-        todo += [s for s in node.src if s not in seen]
-        seen.update(node.src)
-    return found
-
-
 # --- one place
 
 
 def _reduced(steps: Steps, op: Op) -> UOp:
     """All steps go to one place, or nowhere."""
-    nothing = _filled(identity(op.name, steps.rows.dtype), steps.rows.dtype, known_shape(steps.rows))
+    nothing = filled(identity(op.name, steps.rows.dtype), steps.rows.dtype, known_shape(steps.rows))
     coming = alu(Ops.WHERE, steps.beside_rows(steps.inside, steps.count), steps.rows, nothing)
     return alu(op, steps.table, reshape(reduce_axis(coming, op, (0,)), (1, *steps.rest)))
 
@@ -387,7 +282,7 @@ def _joined(steps: Steps) -> UOp:
     assert steps.op is not None
     copies = _copies(steps, elements((steps.height,)), steps.table.dtype.itemsize, steps.op)
     if copies == 1:
-        return _put(steps.table, steps.places, steps.rows, steps.op)
+        return put(steps.table, steps.places, steps.rows, steps.op)
     return alu(steps.op, steps.table, _in_copies(steps, steps.places, steps.height, steps.rows, copies))
 
 
@@ -397,14 +292,14 @@ def _in_copies(steps: Steps, places: UOp, height: Size, rows: UOp, copies: int) 
     assert op is not None
     nothing = identity(op.name, dtype)
     if copies == 1:
-        return _put(_filled(nothing, dtype, (height, *steps.rest)), places, rows, op)
+        return put(filled(nothing, dtype, (height, *steps.rest)), places, rows, op)
     turn = alu(Ops.FLOORMOD, cast(steps.number, int64), const(int64, copies))
     start = alu(Ops.MUL, turn, cast(size_node(height), int64))
     there = alu(Ops.ADD, start, cast(steps.where, int64))
-    own = _kept(alu(Ops.WHERE, steps.inside, there, const(int64, -1)))
+    own = kept(alu(Ops.WHERE, steps.inside, there, const(int64, -1)))
     sizes = (copies, height, *steps.rest)
     flat = (numel((copies, height)), *steps.rest)
-    table = reshape(_put(_filled(nothing, dtype, flat), own, rows, op), sizes)
+    table = reshape(put(filled(nothing, dtype, flat), own, rows, op), sizes)
     return reshape(reduce_axis(table, op, (0,)), sizes[1:])
 
 
@@ -437,7 +332,7 @@ def _key(x: UOp, kind: DType, op: Op) -> UOp:
 
 def _last(steps: Steps) -> UOp:
     """Every place takes the row of its last step, or keeps what it has."""
-    last = _put(_filled(-1, int32, (steps.height,)), steps.places, steps.number, Ops.MAX)
+    last = put(filled(-1, int32, (steps.height,)), steps.places, steps.number, Ops.MAX)
     there = alu(Ops.CMPLT, const(int32, -1), last)
     row = found_rows(steps.rows, last)
     return alu(Ops.WHERE, steps.beside_rows(there, steps.height), row, steps.table)
@@ -481,7 +376,7 @@ def _by_places(steps: Steps, copies: int) -> UOp:
 def _by_segments(steps: Steps) -> UOp:
     keys = steps.places
     if keys.op is not Ops.CONTIGUOUS or keys.arg != WHY:  # then they are narrow, and exist or are -1
-        keys = _existing(replace(steps, places=_computed(keys)).where, steps.height)
+        keys = _existing(replace(steps, places=computed(keys)).where, steps.height)
     sums, any_ = segment_sums(keys, steps.rows, steps.height)
     if _is_zero(steps.table):
         return sums
@@ -519,8 +414,8 @@ def _by_first_steps(steps: Steps) -> UOp:
     """Each place has the number of its first step, which is a place in a table of as many rows as steps."""
     count, height = steps.count, steps.height
     none = cast(size_node(count), int32)
-    first = _put(spread_to(none, (height,)), steps.places, steps.number, Ops.MIN)
-    own = _kept(alu(Ops.WHERE, steps.inside, found_rows(first, steps.where), const(int32, -1)))
+    first = put(spread_to(none, (height,)), steps.places, steps.number, Ops.MIN)
+    own = kept(alu(Ops.WHERE, steps.inside, found_rows(first, steps.where), const(int32, -1)))
     added, _ = _sums(steps, own, count, 1)
     there = alu(Ops.CMPLT, first, none)
     sums = found_rows(added, first)
@@ -531,8 +426,8 @@ def _by_first_steps(steps: Steps) -> UOp:
 def _sums(steps: Steps, places: UOp, height: Size, copies: int) -> tuple[UOp, UOp]:
     """What floats add up to in the rows of a table, and whether anything but zeros came there."""
     floats = Floats.of(steps.rows.dtype, steps.most)
-    nothing = _filled(0, int32, (height, *steps.rest))
-    largest = _put(nothing, places, floats.exponent(steps.rows), Ops.MAX)
+    nothing = filled(0, int32, (height, *steps.rest))
+    largest = put(nothing, places, floats.exponent(steps.rows), Ops.MAX)
     there = found_rows(largest, places if places is not steps.places else steps.where)
     adding = replace(steps, op=Ops.ADD)
     parts = floats.in_units(steps.rows, there)

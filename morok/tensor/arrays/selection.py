@@ -215,8 +215,12 @@ _UNSIGNED = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
 
 def counted(x: T, places: Any, weights: Any) -> T:
-    """Sums at places; negative ones are outside, and not counted from the end."""
+    """Sums at places of a table of zeros; negative ones are outside, and not counted from the end."""
     where = places if places.dtype.is_unsigned else (places < 0).where(-1, places)
-    amount = expand_to(const(x.dtype, 1), places.shape) if weights is None else weights.flatten().uop
-    found: T = put(x, x, where, x._new(amount), Ops.ADD)
-    return found
+    if weights is not None:
+        return put(x, x, where, x._new(weights.flatten().uop), Ops.ADD)
+    total = places.numel()
+    narrow = isinstance(total, int) and total < dt.int32.max  # a table half as large, and twice the lanes
+    table = cast(x, dt.int32) if narrow else x
+    found: T = put(table, table, where, x._new(expand_to(const(table.dtype, 1), places.shape)), Ops.ADD)
+    return cast(found, x.dtype)

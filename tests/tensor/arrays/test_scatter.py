@@ -213,3 +213,52 @@ def test_runs_of_steps_keep_zeros() -> None:
         x.scatter_add(
             0, Tensor(places, device="CPU"), Tensor(np.ones(70_001, np.float32), device="CPU")
         ).numpy()
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod"])
+@pytest.mark.parametrize(
+    ("steps", "height", "wide"),
+    [
+        (70_001, 100, 1),
+        (262_144, 1000, 1),
+        (100_003, 7, 1),
+        (131_073, 20_000, 1),
+        (30_001, 9, 5),
+        (30_000, 5, 20),
+    ],
+)
+def test_runs_of_steps_whatever_the_threads(reduce: str, steps: int, height: int, wide: int) -> None:
+    """Floats are added in an order that is a matter of the program."""
+    rng = np.random.default_rng(steps)
+    places = rng.integers(-height, height, steps)
+    rows = (1 + rng.standard_normal((steps, wide)) * 0.01).astype(np.float32)
+    found = []
+    for threads in (1, 2, 4):
+        with knobs.override(THREADS=threads):
+            x = Tensor(np.ones((height, wide), np.float32), device="CPU")
+            i, r = Tensor(places, device="CPU"), Tensor(rows, device="CPU")
+            wider = i.reshape(steps, 1).expand(steps, wide)
+            found.append(x.scatter_reduce(0, wider, r, reduce=reduce).numpy())
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+    want = np.ones((height, wide))
+    (np.add if reduce == "sum" else np.multiply).at(want, places, rows.astype(np.float64))
+    np.testing.assert_allclose(found[0], want, 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int8", "uint8"])
+@pytest.mark.parametrize("at", [0, 1, 6, 7, 69_999, 70_000])
+def test_each_lane_is_told_that_it_is_outside(kind: str, at: int) -> None:
+    """And what is outside comes to no place: others beside it are as they should be."""
+    height, own = 100, np.dtype(kind)
+    places = np.random.default_rng(1).integers(0, height, 70_001).astype(own)
+    outside = [height, 127, *([] if own.kind == "u" else [-height - 1, np.iinfo(own).min])]
+    for bad in [*outside, *([np.iinfo(own).max] if own.itemsize > 1 else [])]:
+        wrong = places.copy()
+        wrong[at] = bad
+        with pytest.raises(IndexError, match=f"index {bad} is outside"):
+            Tensor(np.zeros(height, np.float32), device="CPU").scatter_add(
+                0, Tensor(wrong, device="CPU"), Tensor(np.ones(70_001, np.float32), device="CPU")
+            ).numpy()
+        counted = wrong[(wrong >= 0) & (wrong < height)]
+        got = Tensor(wrong, device="CPU").bincount(height).numpy()
+        assert got.dtype == np.int64 and np.array_equal(got, np.bincount(counted, minlength=height))
