@@ -19,6 +19,7 @@ from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along, whole_positions
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
+from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, full_like
 from morok.tensor.dtypes import accumulator
@@ -102,11 +103,12 @@ def _scattered(x: T, index: Any, axis: int, source: Any, op: Op | None, what: st
 
 def _is_repeated(index: Any, x: T, axis: int) -> bool:
     """Whether an index is one number over and over along the whole of an axis."""
-    node = index.uop if isinstance(index, Core) else None
-    if node is None or node.op is not Ops.EXPAND or index.shape[axis] != x.shape[axis]:
+    if not isinstance(index, Core) or index.shape[axis] != x.shape[axis] or x.shape[axis] == 1:
         return False
-    before = shape(node.src[0])
-    return before is not None and before[axis] == 1 and x.shape[axis] != 1
+    refuse_trace_cache("an index that may be repeated")  # sums of rows are not added as those of numbers are
+    node = index.uop
+    before = shape(node.src[0]) if node.op is Ops.EXPAND else None
+    return before is not None and before[axis] == 1
 
 
 def _scattered_rows(x: T, index: Core, axis: int, axes: int, new: T, op: Op | None) -> T:

@@ -262,3 +262,13 @@ def test_each_lane_is_told_that_it_is_outside(kind: str, at: int) -> None:
         counted = wrong[(wrong >= 0) & (wrong < height)]
         got = Tensor(wrong, device="CPU").bincount(height).numpy()
         assert got.dtype == np.int64 and np.array_equal(got, np.bincount(counted, minlength=height))
+
+
+def test_an_index_that_is_repeated_names_rows_every_time() -> None:
+    """A call that comes again adds in the order of the first one."""
+    rng = np.random.default_rng(0)
+    places = Tensor(rng.integers(0, 9, 30_001), device="CPU")
+    rows = Tensor(rng.standard_normal((30_001, 5)).astype(np.float32), device="CPU")
+    zeros = Tensor(np.zeros((9, 5), np.float32), device="CPU")
+    found = [zeros.scatter_add(0, places.reshape(-1, 1).expand(30_001, 5), rows).numpy() for _ in range(4)]
+    assert all(np.array_equal(found[0], other) for other in found)
