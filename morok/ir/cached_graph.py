@@ -39,21 +39,23 @@ def is_placeholder(node: UOp) -> bool:
 
 @final
 class CachedGraph:
-    """How a result is made of inputs."""
+    """How results are made of inputs."""
 
-    __slots__ = ("chain", "fixed", "steps")
+    __slots__ = ("chain", "fixed", "several", "steps")
 
     def __init__(self, fixed: tuple[UOp, ...], steps: tuple[_Step, ...]) -> None:
         self.fixed = fixed  # what does not depend on the inputs
         self.steps = steps
         self.chain: Any = None  # if the result is a view of the first input, of what lies in order at least
+        # of several results: what makes one of them all, and where each is found, with a chain like that
+        self.several: tuple[Callable[[list[Any]], Any], tuple[tuple[int, Any], ...]] | None = None
 
 
-def capture(result: UOp, inputs: Sequence[UOp]) -> CachedGraph | None:
-    """The cached form of a graph over placeholders; None if there is nothing to make, or something
-    particular."""
-    order = toposort(result)
-    if result in inputs or any(node.op in _PARTICULAR for node in order):
+def capture(results: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[CachedGraph, list[int]] | None:
+    """The cached form of a graph over placeholders, and where `instantiate` leaves each of its results; None
+    if there is nothing to make, or something particular."""
+    order = toposort(*results)
+    if any(node in inputs for node in results) or any(node.op in _PARTICULAR for node in order):
         return None
     depends = set(inputs)
     for node in order:
@@ -61,10 +63,10 @@ def capture(result: UOp, inputs: Sequence[UOp]) -> CachedGraph | None:
             depends.add(node)
     made = [node for node in order if node in depends and node not in inputs]
     fixed = tuple(dict.fromkeys(s for node in made for s in node.src if s not in depends))
-    if result not in depends:
+    if any(node not in depends for node in results):
         return None
     number = {node: n for n, node in enumerate((*inputs, *fixed, *made))}
-    return CachedGraph(fixed, tuple([_step(node, number) for node in made]))
+    return CachedGraph(fixed, tuple([_step(node, number) for node in made])), [number[n] for n in results]
 
 
 def _step(node: UOp, number: dict[UOp, int]) -> _Step:
@@ -76,7 +78,8 @@ def _step(node: UOp, number: dict[UOp, int]) -> _Step:
 
 
 def instantiate(graph: CachedGraph, inputs: list[UOp], origin: Origin | None) -> UOp:
-    """The result on other inputs of the same types and shapes. `inputs` is used up."""
+    """The result on other inputs of the same types and shapes, the last one if there are several. `inputs`
+    goes on with all nodes that are met: that is where results are found."""
     values = inputs
     values += graph.fixed
     table = _table

@@ -18,6 +18,7 @@ from morok.ir.ops import Ops
 from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor import realize as computation
+from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.calls.tracing import is_tracing, refuse_values
 from morok.tensor.core import C, Core, bind_to_memory
 from morok.tensor.memory.states import is_computed, resolve
@@ -36,6 +37,7 @@ def realize(x: C, *others: Any) -> C:
     True
     """
     if not is_tracing():  # what is traced is computed at the end, with everything else
+        refuse_trace_cache("what is computed at once")
         computation.realize([x, *others])
     return x
 

@@ -12,8 +12,9 @@ from morok import Tensor, Variable
 from morok.errors import ShapeError
 from morok.ir.cached_graph import CachedGraph
 from morok.ir.provenance import place
+from morok.schedule import schedule as schedules
 from morok.schedule.schedule import clear_cache
-from morok.tensor.calls import trace_cache
+from morok.tensor.calls import record, trace_cache
 from morok.tensor.calls.record import repeated
 from morok.tensor.calls.trace_cache import clear_trace_cache
 from morok.tensor.random import manual_seed
@@ -77,6 +78,99 @@ def test_the_same_nodes_as_the_long_way(name: str) -> None:
         assert CALLS[name](x, y).uop is quick.uop
         for form, found in before:
             trace_cache._trace_cache[form] = found
+
+
+# What asks for the device, and what returns several tensors.
+MORE: dict[str, Call] = {
+    "largest": lambda x, _: x.topk(2),
+    "largest of long rows": lambda x, _: x.repeat(1, 60).topk(5),
+    "median": lambda x, _: x.median(1),
+    "median without NaN": lambda x, _: x.nanmedian(1),
+    "quantile": lambda x, _: x.quantile(0.3, 1),
+    "places in a row": lambda x, y: x[0].searchsorted(y),
+    "among others": lambda x, y: x.isin(y),
+    "both ends": lambda x, _: x.aminmax(dim=1),
+    "variance and mean": lambda x, _: x.var_mean(1),
+    "quotient and remainder": lambda x, y: divmod(x, y),
+    "mantissa": lambda x, _: x.frexp(),
+    "pieces": lambda x, _: x.split(2),
+    "rows": lambda x, _: x.unbind(0),
+    "pool and places": lambda x, _: x.reshape(1, 1, 4, 6).max_pool2d(2, return_indices=True),
+    "product by letters": lambda x, y: Tensor.einsum("ij,kj->ik", x, y),
+}
+
+
+def several(found: Any) -> list[Tensor]:
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_an_equal_call_is_neither_traced_nor_scheduled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_trace_cache()
+    traced: list[object] = []
+    scheduled: list[object] = []
+    monkeypatch.setattr(record, "note_call", _noting(traced, record.note_call))
+    monkeypatch.setattr(schedules, "normalise", _noting(scheduled, schedules.normalise))
+
+    def values() -> list[Any]:
+        first, *others = found = several(MORE[name](x, y))
+        first.realize(*others)
+        return [t.numpy() for t in found]
+
+    x, y = pair()
+    want = values()
+    values()
+    traced.clear()
+    scheduled.clear()
+    for got, same in zip(values(), want, strict=True):
+        np.testing.assert_array_equal(got, same)
+    assert known() and not traced, "methods are called the long way"
+    assert not scheduled, "graphs of this form are known"
+
+
+def _noting(calls: list[object], function: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    return noted
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_several_results_are_the_nodes_of_the_long_way(name: str) -> None:
+    clear_trace_cache()
+    for _ in range(2):
+        MORE[name](*pair())
+    for x, y in (pair(), tuple(t * 2 for t in pair())):
+        quick = MORE[name](x, y)
+        before = trace_cache._trace_cache.items()
+        clear_trace_cache()
+        slow = MORE[name](x, y)
+        assert quick.__class__ is slow.__class__
+        assert [t.uop for t in several(quick)] == [t.uop for t in several(slow)]
+        for form, found in before:
+            trace_cache._trace_cache[form] = found
+
+
+def test_pieces_are_views_at_every_call() -> None:
+    clear_trace_cache()
+    for _ in range(4):
+        x, _ = pair()
+        first, *_ = x.split(2)
+        first[0] = 7.0
+        np.testing.assert_array_equal(x[0].numpy(), 7.0)
+
+
+def test_each_device_has_graphs_of_its_own() -> None:
+    clear_trace_cache()
+    values = np.random.default_rng(0).normal(size=(4, 300)).astype(np.float32)
+    want = -np.sort(-values)[:, :5]
+    for device in ("CPU", "PYTHON") * 4:
+        found = Tensor(values, device=device).topk(5).values
+        assert found.device == device
+        np.testing.assert_array_equal(found.numpy(), want)
+    graphs = [found for _, found in trace_cache._trace_cache.items() if getattr(found, "several", None)]
+    assert len(graphs) == 2
 
 
 def test_an_operand_that_the_method_itself_makes_is_no_confusion() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 
@@ -22,6 +22,15 @@ class Sorted(tuple[Any, Any]):
 
     def __new__(cls, values: Any, indices: Any) -> Sorted:
         return super().__new__(cls, (values, indices))
+
+    @classmethod
+    def _make(cls, both: Iterable[Any]) -> Sorted:
+        return cls(*both)
+
+    @property
+    def is_later(self) -> bool:
+        """Whether nothing was made yet, for nobody has looked."""
+        return self._both is not None
 
     @classmethod
     def later(cls, alone: Callable[[], Any], both: Callable[[], tuple[Any, Any]]) -> Sorted:

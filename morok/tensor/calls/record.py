@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from morok.errors import MorokError, OutOfMemory
 from morok.ir.cached_graph import instantiate
+from morok.ir.node import UOp
 from morok.ir.provenance import capture, here, here_origin
 from morok.knobs import default_device
 from morok.machine.devices import machine_of
-from morok.tensor.calls.trace_cache import cached_graph, note_call, signature_of
+from morok.tensor.calls.trace_cache import cached_graph, first_of, note_call, signature_of
 from morok.tensor.core import Core
 from morok.tensor.memory.storage import graph_device, identified
+from morok.tensor.memory.strides import Chain
 
 K = TypeVar("K", bound=type)
 
@@ -31,7 +33,7 @@ _OPERATORS = frozenset((
     "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__iadd__", "__isub__", "__imul__",
     "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__", "__ior__", "__ixor__",
     "__ilshift__", "__irshift__", "__getitem__", "__setitem__", "__init__", "__bool__", "__int__",
-    "__float__", "__index__", "__iter__", "__array__", "__dlpack__",
+    "__float__", "__index__", "__iter__", "__array__", "__dlpack__", "__divmod__",
 ))  # fmt: skip
 
 
@@ -98,8 +100,8 @@ def repeated(place: int) -> Callable[[F], F]:
                 return function(*args)
             device, nodes = graph_device(args[place]._uop), found[1]
             signature = device, machine_of(device).key, default_device(), *found[0]
-            cached = cached_graph(signature)
-            if cached is not None and cached.chain is None:
+            cached = cached_graph(signature, nodes)
+            if cached is not None and cached.chain is None and cached.several is None:
                 return args[0]._new(instantiate(cached, nodes, capture(2)))
             result = function(*args)
             note_call(signature, nodes, function, args, {}, device)
@@ -156,6 +158,10 @@ def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[
     return call
 
 
+def _one_of(first: Core, node: UOp, chain: Chain | None) -> Core:
+    return first._new(node) if chain is None else first._moved(node, chain)
+
+
 def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
     slow = _recording(function, at_once=True)
     reason = getattr(function, "frozen", None)
@@ -165,13 +171,16 @@ def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
         if here_origin() is not None:
             return function(*args, **kwargs)
         found = signature_of(function, args, kwargs)
-        if found is None or not args or not isinstance(args[0], Core):
+        first = first_of(args)
+        if found is None or first is None:
             return slow(*args, **kwargs)
         signature, nodes = found
-        cached = cached_graph(signature)
+        cached = cached_graph(signature, nodes)
         if cached is not None:
-            first = args[0]
             node = instantiate(cached, nodes, capture(2))
+            if cached.several is not None:
+                several, places = cached.several
+                return several([_one_of(first, nodes[n], chain) for n, chain in places])
             if cached.chain is not None:
                 return first._moved(node, cached.chain)
             made = first._new(node)

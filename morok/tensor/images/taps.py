@@ -125,10 +125,10 @@ def _named_sums(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:
     graph = _sums.get(key)
     if graph is None:
         holes = [placeholder(n, t.dtype, require_shape(t)) for n, t in enumerate(inputs)]
-        graph = capture(_summed(holes[0], axis, holes[1], holes[2], kind), holes)
-        if graph is None:
+        found = capture([_summed(holes[0], axis, holes[1], holes[2], kind)], holes)
+        if found is None:
             return _summed(x, axis, places, weights, kind)
-        _sums[key] = graph
+        graph = _sums[key] = found[0]
     origin = here_origin()
     return instantiate(graph, inputs, settle(origin) if isinstance(origin, tuple) else origin)
 

@@ -24,6 +24,10 @@ from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 
 
+class AnyDevice(IRError):
+    """Somebody asks for the device of a placeholder, which may be on any."""
+
+
 class Storage:
     """What tensors that show the same memory share."""
 
@@ -337,7 +341,7 @@ def graph_device(root: UOp) -> str:
             return own_device(node)
         if is_placeholder(node):
             if node.arg[3] is None:
-                raise IRError("a placeholder may be on any device")
+                raise AnyDevice("a placeholder may be on any device")
             return str(node.arg[3])
     return default_device()
 
