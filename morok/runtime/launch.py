@@ -155,6 +155,11 @@ class GraphLaunch(PlanLaunch):
         self._cuda.expect(name, value)
 
 
+def are_loaded(programs: Sequence[object]) -> bool:
+    """Whether programs are several kernels of a processor, and the code of all is in memory."""
+    return len(programs) > 1 and all(isinstance(p, Kernel) and p.is_loaded for p in programs)
+
+
 def joined(launches: Sequence[PlanLaunch]) -> Runnable | None:
     """Launches one after the other as one call; None where a device has no such. What they are bound to, and
     their values, may change later."""

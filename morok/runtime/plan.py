@@ -31,7 +31,7 @@ from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Str
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.interrupts import keep_interrupts
-from morok.runtime.launch import PlanLaunch
+from morok.runtime.launch import PlanLaunch, are_loaded
 from morok.runtime.mesh_launch import meet, plan_launch
 from morok.runtime.profile import current
 from morok.schedule.plan.memory import MemoryPlan
@@ -268,11 +268,11 @@ class ExecutionPlan:
         if self._searched is not None:
             self._final_race(found, bound, self._searched)
             self._searched = None
-        watched = current()
-        if watched is not None:
-            watched.runs(self)
         self._bound = bound
-        if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
+        if (watched := current()) is not None:
+            watched.runs(self)
+        at_once = watched is None and not knobs.DEBUG.value and (self._again or self._goes_at_once())
+        if at_once and self._replay(found, bound):
             if self._error_flags:
                 self.hear()
             return
@@ -360,11 +360,15 @@ class ExecutionPlan:
             beam,
         )
 
+    def _goes_at_once(self) -> bool:
+        """Whether a first run is one native call, too: one that has nothing to wait for or to look at."""
+        waits = self._meets or (self._owner is not None and self._owner.overwrites)
+        return not waits and are_loaded(self._programs or ())
+
     def _replay(self, given: Mapping[UOp, Buffer], values: Mapping[str, int]) -> bool:
-        """All kernels in one native call, from the second run on; False if the plan has other steps."""
+        """All kernels in one native call; False if the plan has other steps."""
         if self._launch is None:
-            assert self._programs is not None
-            pairs = list(zip(self._programs, (i.buffers for i in self.schedule.items), strict=True))
+            pairs = list(zip(self._programs or (), (i.buffers for i in self.schedule.items), strict=True))
             self._launch = plan_launch(pairs, values) or False
         if self._launch is False:
             return False

@@ -51,6 +51,11 @@ class Kernel:
         """The machine code in this process's memory."""
         return self._code or self.load()
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the machine code is in this process's memory already."""
+        return self._code is not None
+
     def load(self) -> Code:
         """Waits for the code and puts it into memory, unless it is there."""
         if self._code is None:
