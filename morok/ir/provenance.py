@@ -33,7 +33,8 @@ class Origin:
     `rule` and `parent` are None for a node that the user's line made directly.
     """
 
-    __slots__ = ("code", "lasti", "parent", "rule")
+    __slots__ = ("_text", "code", "lasti", "parent", "rule")
+    _text: str  # from when somebody asks: long functions have long tables of lines
 
     def __init__(
         self, code: CodeType | None, lasti: int, rule: Any = None, parent: weakref.ref[Any] | None = None
@@ -58,7 +59,11 @@ class Origin:
         return best
 
     def __repr__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}" if self.file else "unknown place"
+        try:
+            return self._text
+        except AttributeError:
+            self._text = f"{os.path.basename(self.file)}:{self.line}" if self.file else "unknown place"
+            return self._text
 
 
 class Originated(Protocol):

@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Any
 
+import pytest
+
 from morok import knobs
 from morok.dtype import float32, index
 from morok.ir.build import (
@@ -186,3 +188,20 @@ def test_off_means_no_origin() -> None:
         n = variable("provenance_off", 0, 5)
         assert n.origin is None and place(n) is None
         assert capture() is None and derive(n, "rule") is None
+
+
+def test_a_line_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager calls ask at each; a long function has a long table of lines."""
+    looked: list[Origin] = []
+    line = Origin.line.fget
+    assert line is not None
+
+    def noted(origin: Origin) -> int | None:
+        looked.append(origin)
+        return line(origin)
+
+    origin = capture()
+    assert origin is not None
+    monkeypatch.setattr(Origin, "line", property(noted))
+    assert repr(origin) == repr(origin) == f"test_provenance.py:{line(origin)}"
+    assert looked == [origin]
