@@ -96,7 +96,7 @@ MORE: dict[str, Call] = {
     "pieces": lambda x, _: x.split(2),
     "rows": lambda x, _: x.unbind(0),
     "pool and places": lambda x, _: x.reshape(1, 1, 4, 6).max_pool2d(2, return_indices=True),
-    "product by letters": lambda x, y: Tensor.einsum("ij,kj->ik", x, y),
+    "product by letters": lambda x, y: Tensor.einsum("ij,kj->ik", x, y),  # type: ignore[type-var]
 }
 
 
@@ -109,8 +109,10 @@ def test_an_equal_call_is_neither_traced_nor_scheduled(name: str, monkeypatch: p
     clear_trace_cache()
     traced: list[object] = []
     scheduled: list[object] = []
-    monkeypatch.setattr(record, "note_call", _noting(traced, record.note_call))
-    monkeypatch.setattr(schedules, "normalise", _noting(scheduled, schedules.normalise))
+    watched: list[tuple[Any, str, list[object]]]
+    watched = [(record, "note_call", traced), (schedules, "normalise", scheduled)]
+    for module, known_as, calls in watched:
+        monkeypatch.setattr(module, known_as, _noting(calls, vars(module)[known_as]))
 
     def values() -> list[Any]:
         first, *others = found = several(MORE[name](x, y))
