@@ -37,7 +37,22 @@ from morok.nn.norm import (
     LayerNorm,
     RMSNorm,
 )
-from morok.nn.optim import LAMB, SGD, Adam, AdamW, Muon, Optimizer, clip_grad_norm, clip_grad_value
+from morok.nn.optim import (
+    LAMB,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Muon,
+    NAdam,
+    Optimizer,
+    RAdam,
+    RMSprop,
+    clip_grad_norm,
+    clip_grad_value,
+)
 from morok.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from morok.nn.reparametrize import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 from morok.nn.resume import load_checkpoint, save_checkpoint
@@ -185,7 +200,8 @@ __all__ = [
     "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "CosineEmbeddingLoss", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss", "PReLU", "EmbeddingBag", "Parameter", "ModuleList", "ModuleDict",
     "ParameterList", "ParameterDict",
-    "Optimizer", "SGD", "Adam", "AdamW", "LAMB", "Muon", "clip_grad_norm", "clip_grad_value", "Schedule",
+    "Optimizer", "SGD", "Adam", "AdamW", "LAMB", "Muon", "RMSprop",
+    "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "clip_grad_norm", "clip_grad_value", "Schedule",
     "TrainStep", "batches", "save_checkpoint", "load_checkpoint",
     "parameters", "named_tensors", "parameter_count", "zero_grad", "training", "is_training",
 ]  # fmt: skip

@@ -132,7 +132,7 @@ def go_on(facts: Any, optimizer: Optimizer | None, schedule: Schedule | None, rn
     if schedule is not None:
         schedule.load_state_dict(facts["schedule"])
     if optimizer is not None:
-        optimizer.lr = float(facts["optimizer"]["lr"])  # it may have been set by hand since
+        optimizer.set_learning_rates(facts["optimizer"]["lr"])  # they may have been set by hand since
     if rng:
         Tensor.set_rng_state(facts["rng"])
     return dict(facts["extra"])

@@ -13,19 +13,26 @@ from morok.nn.optim import Optimizer
 class Schedule:
     """A learning rate as a function of the number of steps so far, in parts of the first one.
 
+    Each group of parameters has its own first one.
+
     >>> halves = lambda n: 0.5**n
     """
 
     def __init__(self, optimizer: Optimizer, factor: Callable[[int], float]) -> None:
         self.optimizer, self.factor = optimizer, factor
-        self.base, self.count = optimizer.lr, 0
-        optimizer.lr = self.base * factor(0)
+        self.base, self.count = optimizer.learning_rates(), 0
+        self._apply()
+
+    def _apply(self) -> None:
+        factor = self.factor(self.count)
+        scaled = [b * factor for b in self.base] if isinstance(self.base, list) else self.base * factor
+        self.optimizer.set_learning_rates(scaled)
 
     def step(self) -> float:
-        """Move on by one step; returns the new learning rate."""
+        """Move on by one step; returns the new learning rate, of the first group if there are several."""
         self.count += 1
-        self.optimizer.lr = self.base * self.factor(self.count)
-        return self.optimizer.lr
+        self._apply()
+        return float(self.optimizer.lr)
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is: the number of steps so far, and the learning rate that it began with."""
@@ -35,8 +42,12 @@ class Schedule:
         """Go on from there; the optimiser gets the learning rate of that step."""
         if state.keys() != {"count", "base"} or type(state["count"]) is not int or state["count"] < 0:
             raise MorokError(f"the state of a schedule is a count and a base, not {dict(state)!r}")
-        self.count, self.base = state["count"], float(state["base"])
-        self.optimizer.lr = self.base * self.factor(self.count)
+        base = state["base"]
+        self.count, self.base = (
+            state["count"],
+            [float(b) for b in base] if isinstance(base, list) else float(base),
+        )
+        self._apply()
 
 
 def steps(every: int, factor: float = 0.1) -> Callable[[int], float]:

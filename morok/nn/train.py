@@ -7,7 +7,7 @@
 The first call records what a step computes, as a function of everything that it changes: parameters,
 averages, running statistics, random numbers. Later calls replay it and put the results in their places.
 What a step reads from Python (a dropout's probability, a weight decay) is watched: a changed one is recorded
-anew. The learning rate is not among these, it stands in memory and may change at any time.
+anew. Learning rates are not among these, they stand in memory and may change at any time.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class TrainStep:
     def __init__(self, model: Any, optimizer: Optimizer, loss: Callable[..., Tensor]) -> None:
         self.optimizer, self.loss = optimizer, loss
         found = [*named_tensors(model).values(), *named_tensors(optimizer).values()]
-        rate = id(optimizer.rate)
+        rates = {id(rate) for rate in optimizer.rates}
         # Every storage once, as a whole: views of it go along.
-        self.state = list({id(t._storage): _whole(t) for t in found if id(t) != rate}.values())
+        self.state = list({id(t._storage): _whole(t) for t in found if id(t) not in rates}.values())
         self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
         self._cell: Tensor | None = None  # of the last step
         self._recorded = Jit(self._record, guard_tensors=False)
@@ -70,7 +70,7 @@ class TrainStep:
         cell = self._cell if known is not None and known[1] == 0 else None
         if cell is None:  # one that no numbers are drawn from serves every step
             cell = self._cell = Tensor._new(new_cell(known[1] if known else 0, self.state[0].device))
-        loss, *values = self._recorded(self.state, self.optimizer.rate, cell, *batch)
+        loss, *values = self._recorded(self.state, self.optimizer.rates, cell, *batch)
         changed, draws = self._known[form]
         if known is None:
             skip(draws)  # recorded just now: only now is it known how many numbers were drawn
@@ -83,9 +83,9 @@ class TrainStep:
         """What was compiled, one plan per form of batch."""
         return self._recorded.plans
 
-    def _record(self, state: list[Tensor], rate: Tensor, cell: Tensor, *batch: Tensor) -> list[Tensor]:
+    def _record(self, state: list[Tensor], rates: list[Tensor], cell: Tensor, *batch: Tensor) -> list[Tensor]:
         """What a step computes: the loss, then the new values of the tensors that change."""
-        stand_ins = _stand_ins([*self.state, self.optimizer.rate], [*state, rate])
+        stand_ins = _stand_ins([*self.state, *self.optimizer.rates], [*state, *rates])
         with scope(None), stand_ins, drawing_from(cell.uop) as draws:  # what is recorded has lines of its own
             before = [t._uop for t in self.state]
             self.optimizer.zero_grad()

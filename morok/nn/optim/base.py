@@ -3,14 +3,19 @@
     opt = Adam(parameters(model), lr=1e-3)
     opt.zero_grad(); loss.backward(); opt.step()
 
-All updates of a step are computed together, with everything else that is waiting for them. The learning rate
+Parameters may come in groups that have options of their own; what a group does not say keywords say:
+
+    opt = AdamW([{"params": matrices}, {"params": biases, "weight_decay": 0.0}], lr=3e-4, weight_decay=0.1)
+
+All updates of a step are computed together, with everything else that is waiting for them. Learning rates
 and the number of steps stand in memory, so a changed one runs the same kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, final
 
 import numpy as np
 
@@ -21,6 +26,8 @@ from morok.nn.init import stored
 from morok.nn.module import named_tensors, take_updates
 from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.tensor import Tensor
+
+Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]  # or groups of them, with options
 
 
 def wide(tensor: Tensor) -> Any:
@@ -40,6 +47,100 @@ def below_one(name: str, value: float) -> float:
     return value
 
 
+def two_below_one(name: str, value: Any) -> tuple[float, float]:
+    first, second = value
+    return below_one(f"the first of {name}", first), below_one(f"the second of {name}", second)
+
+
+def as_it_is(name: str, value: Any) -> Any:
+    return value
+
+
+@final
+class Option:
+    """A setting of an optimiser. It is read for the parameter that changes at the moment, otherwise for the
+    first group; setting it sets it for all groups."""
+
+    def __init__(self, check: Callable[[str, Any], Any] = as_it_is) -> None:
+        self.check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, optimizer: Any, owner: type) -> Any:
+        return self if optimizer is None else optimizer._group[self.name]
+
+    def __set__(self, optimizer: Any, value: Any) -> None:
+        for group in optimizer.param_groups:
+            group[self.name] = value
+
+
+@final
+class Group(MutableMapping[str, Any]):
+    """Parameters that share their options, by name: `group["lr"] = 1e-4`. They can be read and set at any
+    time; `rate` is the learning rate as kernels see it."""
+
+    def __init__(
+        self, params: list[Tensor], options: Mapping[str, Any], checks: Mapping[str, Any], device: str
+    ) -> None:
+        self.params = params
+        self._checks, self._device = checks, device
+        self.rate: Tensor
+        for name, value in options.items():
+            self[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "params":
+            return self.params
+        if name not in self._checks:
+            raise KeyError(name)
+        return vars(self)["_lr" if name == "lr" else name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self._checks:
+            known = ", ".join(self._checks)
+            raise ArgumentError(f"{name!r} is no option of this optimiser's groups; those are {known}")
+        value = self._checks[name](name, value)
+        if name != "lr":
+            vars(self)[name] = value
+            return
+        self._lr = float(value)  # private, so that a recorded step is not recorded again for another one
+        self.rate = Tensor(np.array([value], dtype=np.float32), device=self._device)
+
+    def __delitem__(self, name: str) -> None:
+        raise ArgumentError(f"the option {name!r} of a group can be set and not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        yield "params"
+        yield from self._checks
+
+    def __len__(self) -> int:
+        return len(self._checks) + 1
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={self[name]!r}" for name in self._checks)
+        return f"Group({len(self.params)} parameters, {settings})"
+
+
+def _checked(params: Iterable[Tensor], seen: set[int]) -> list[Tensor]:
+    """Those that can be optimised, each once."""
+    found = {}
+    for p in [params] if isinstance(params, Tensor) else params:
+        if not isinstance(p, Tensor):
+            raise ArgumentError(
+                f"an optimiser takes tensors, or groups of them with options, not a {type(p).__name__}"
+            )
+        if not p.requires_grad:
+            continue
+        if not p.is_leaf:
+            raise MorokError("an optimiser changes tensors that require gradients, not what is made of them")
+        if id(p) in seen:
+            raise ArgumentError("a parameter stands in two groups; it can have the options of one only")
+        found[id(p)] = p
+    seen.update(found)
+    return list(found.values())
+
+
 class Optimizer:
     """What all of them share. A subclass says by how much a parameter changes.
 
@@ -56,39 +157,63 @@ class Optimizer:
     [2.5]
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
-        self.params = list({id(p): p for p in params if p.requires_grad}.values())
+    lr = Option(at_least_zero)
+    weight_decay = Option(at_least_zero)
+
+    def __init__(self, params: Parameters, lr: float, weight_decay: float = 0.0, **options: Any) -> None:
+        parts: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        if not any(isinstance(part, Mapping) for part in parts):
+            parts = [{"params": parts}]
+        defaults = {"lr": lr, "weight_decay": weight_decay, **options}
+        seen: set[int] = set()
+        found = []
+        for part in parts:
+            if not isinstance(part, Mapping) or "params" not in part:
+                raise ArgumentError('each group is a dictionary with "params" and options, if any is one')
+            found.append((_checked(part["params"], seen), {k: v for k, v in part.items() if k != "params"}))
+        self.params = [p for own, _ in found for p in own]
         if not self.params:
             raise MorokError("there is nothing to optimise: no tensor here requires gradients")
-        for p in self.params:
-            if not p.is_leaf:
-                raise MorokError(
-                    "an optimiser changes tensors that require gradients, not what is made of them"
-                )
-        self.weight_decay = at_least_zero("weight_decay", weight_decay)
-        self.lr = lr
-        self.steps = stored(0.0, 1, dtype="float64", device=self.params[0].device)
+        checks, device = {name: getattr(type(self), name).check for name in defaults}, self.params[0].device
+        self.param_groups = [Group(own, {**defaults, **given}, checks, device) for own, given in found]
+        self._group_of = [group for group in self.param_groups for _ in group.params]
+        self._group = self.param_groups[0]  # whose parameter changes
+        self.steps = stored(0.0, 1, dtype="float64", device=device)
         self.params[0].realize(*self.params[1:])
 
     @property
-    def lr(self) -> float:
-        """The learning rate; it may be set at any time."""
-        return self._lr
+    def rate(self) -> Tensor:
+        """The learning rate of the parameter that changes, in memory."""
+        return self._group.rate
 
-    @lr.setter
-    def lr(self, value: float) -> None:
-        self._lr = at_least_zero("lr", float(value))
-        self.rate = Tensor(np.array([value], dtype=np.float32), device=self.params[0].device)
+    @property
+    def rates(self) -> list[Tensor]:
+        """The learning rates of all groups, in memory."""
+        return [group.rate for group in self.param_groups]
+
+    def learning_rates(self) -> float | list[float]:
+        """One number, or one for each group if there are several."""
+        found = [float(group["lr"]) for group in self.param_groups]
+        return found if len(found) > 1 else found[0]
+
+    def set_learning_rates(self, values: float | list[float]) -> None:
+        """As `learning_rates` has given them."""
+        given = values if isinstance(values, list) else [values]
+        if len(given) != len(self.param_groups):
+            raise MorokError(f"{len(given)} learning rates for {len(self.param_groups)} groups of parameters")
+        for group, value in zip(self.param_groups, given, strict=True):
+            group["lr"] = float(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has gathered so far, by name: its tensors, and the learning rate as a number.
+        """What it has gathered so far, by name: its tensors, and the learning rate as a number,
+        or one for each group.
 
         >>> sorted(SGD([Tensor([1.0], requires_grad=True)], momentum=0.9).state_dict())
         ['lr', 'steps', 'velocity.0']
         """
         found = named_tensors(self)
-        own = {name: t for name, t in found.items() if name != "rate" and not name.startswith("params.")}
-        return {"lr": self.lr, **own}
+        own = {name: t for name, t in found.items() if not name.startswith(("params.", "param_groups."))}
+        return {"lr": self.learning_rates(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of the same optimiser for the same parameters. Nothing changes if it is not."""
@@ -103,14 +228,21 @@ class Optimizer:
                     f"{name} has shape {show_shape(t.shape)} here and "
                     f"{show_shape(state[name].shape)} in the state"
                 )
-        self.lr = float(state["lr"])
+        self.set_learning_rates(state["lr"])
         for name, t in tensors:
             t.assign(state[name].detach().to(t.device))
         self.steps.realize(*(t for _, t in tensors))
 
-    def _state(self) -> list[Tensor]:
-        """Zeros for every parameter, to keep a running average in."""
-        return [stored(0.0, *sizes(p), dtype=wide(p), device=p.device) for p in self.params]
+    def _state(self, value: float = 0.0) -> list[Tensor]:
+        """A number for every element of every parameter, to keep a running average in."""
+        return [stored(value, *sizes(p), dtype=wide(p), device=p.device) for p in self.params]
+
+    def _state_where(self, option: str) -> list[Tensor | None]:
+        """The same for parameters of groups that have the option."""
+        return [
+            stored(0.0, *sizes(p), dtype=wide(p), device=p.device) if group[option] else None
+            for p, group in zip(self.params, self._group_of, strict=True)
+        ]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -131,16 +263,25 @@ class Optimizer:
         if not active:
             raise MorokError("no parameter has a gradient; call backward() on the loss before step()")
         changed = [self.steps.assign(self.steps + 1.0)]
-        with gc_paused:
+        with gc_paused, self._one_after_another():
             for i, p in active:
                 assert p.grad is not None
                 if is_mesh(p.device):
                     p.grad = _laid_out_as(p, p.grad)
                 value, gradient = p.detach().cast(wide(p)), p.grad.detach().cast(wide(p))
+                self._group = self._group_of[i]
                 new, states = self._changed(i, value, gradient)
                 changed.append(p.assign(new.detach().cast(p.dtype)))
                 changed += states
         return changed
+
+    @contextmanager
+    def _one_after_another(self) -> Iterator[None]:
+        """Inside, options are those of the group whose parameter changes."""
+        try:
+            yield
+        finally:
+            self._group = self.param_groups[0]
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The new value of parameter number i, and the states that were assigned to."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from morok.errors import ArgumentError
-from morok.nn.optim.base import Optimizer, at_least_zero, sizes
+from morok.nn.optim.base import Optimizer, Option, Parameters, at_least_zero, sizes
 from morok.tensor.tensor import Tensor
 
 
@@ -20,31 +18,31 @@ class SGD(Optimizer):
     0.0
     """
 
+    momentum = Option(at_least_zero)
+    nesterov = Option()
+    dampening = Option()
+
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
         dampening: float = 0.0,
     ) -> None:
-        super().__init__(params, lr, weight_decay)
-        if nesterov and (not momentum or dampening):
-            raise ArgumentError("Nesterov's momentum needs a momentum and no dampening")
-        self.momentum, self.nesterov, self.dampening = (
-            at_least_zero("momentum", momentum),
-            nesterov,
-            dampening,
-        )
-        self.velocity = self._state() if momentum else []
+        super().__init__(params, lr, weight_decay, momentum=momentum, nesterov=nesterov, dampening=dampening)
+        for group in self.param_groups:
+            if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+                raise ArgumentError("Nesterov's momentum needs a momentum and no dampening")
+        self.velocity = self._state_where("momentum")
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         if self.weight_decay:
             g = g + p * self.weight_decay
-        if not self.momentum:
-            return p - g * self.rate, []
         v = self.velocity[i]
+        if v is None or not self.momentum:
+            return p - g * self.rate, []
         first = self.steps.eq(1.0) if self.dampening else None
         added = g * (1.0 - self.dampening)
         v.assign(v * self.momentum + (added if first is None else first.where(g, added)))
@@ -65,9 +63,13 @@ class Muon(Optimizer):
     True
     """
 
+    momentum = Option(at_least_zero)
+    nesterov = Option()
+    adam_lr = Option(at_least_zero)
+
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Parameters,
         lr: float = 0.02,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
@@ -75,12 +77,12 @@ class Muon(Optimizer):
         iterations: int = 5,
         adam_lr: float = 1e-3,
     ) -> None:
-        super().__init__(params, lr, weight_decay)
-        self.momentum, self.nesterov = at_least_zero("momentum", momentum), nesterov
+        super().__init__(params, lr, weight_decay, momentum=momentum, nesterov=nesterov, adam_lr=adam_lr)
         self.iterations = iterations
         self.velocity = self._state()
         self.square = [v if p.ndim < 2 else None for p, v in zip(self.params, self._state(), strict=True)]
-        self.ratio = at_least_zero("adam_lr", adam_lr) / lr if lr else 0.0
+        # What AdamW's rate is of the group's: a schedule changes both.
+        self._ratios = [group["adam_lr"] / group["lr"] if group["lr"] else 0.0 for group in self._group_of]
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         v, square = self.velocity[i], self.square[i]
@@ -88,7 +90,7 @@ class Muon(Optimizer):
             v.assign(v * 0.9 + g * 0.1)
             square.assign(square * 0.999 + g * g * 0.001)
             step = v / self._debiased(0.9) / ((square / self._debiased(0.999)).sqrt() + 1e-8)
-            return p - (step + p * self.weight_decay) * (self.rate * self.ratio), [v, square]
+            return p - (step + p * self.weight_decay) * (self.rate * self._ratios[i]), [v, square]
         v.assign(v * self.momentum + g * (1.0 - self.momentum))
         mixed = g * (1.0 - self.momentum) + v * self.momentum if self.nesterov else v
         rows = sizes(p)[0]
