@@ -45,6 +45,7 @@ CASES: dict[str, Case | list[Case]] = {
     **{name: binary(name) for name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__")},
     **{name: binary(name) for name in ("__truediv__", "__rtruediv__", "add", "sub", "mul", "div")},
     **{name: binary(name) for name in ("__mod__", "__rmod__", "remainder")},
+    "__divmod__": ((lambda x, y: divmod(x, y)[1] + divmod(x, y)[0] * 0.0), (X, Y)),  # the first are steps
     **{name: binary(name, POSITIVE) for name in ("__pow__", "pow")},
     "__rpow__": binary("__rpow__", X, POSITIVE),
     **{name: binary(name) for name in ("maximum", "minimum", "atan2")},
