@@ -79,7 +79,8 @@ def test_every_module_changes_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["schedule/graph/online_softmax.py", "schedule/kernel/ranges.py", "render/llvm/kernel.py"]
+    "name",
+    ["schedule/graph/attention/online_softmax.py", "schedule/kernel/ranges.py", "render/llvm/kernel.py"],
 )
 def test_an_edited_file_changes_the_key(tmp_path: Path, name: str) -> None:
     copy = tmp_path / "morok"

@@ -21,7 +21,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions.table import apply, apply_all, can
 from morok.optimize.heuristics.apply import optimize
-from morok.optimize.heuristics.gpu_attention import row_choices
+from morok.optimize.heuristics.gpu.attention import row_choices
 from morok.optimize.record import Opt, applied
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE

@@ -19,7 +19,7 @@ from morok.ir.warp_roles import WARP_GROUP
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
 from morok.render.cuda.kernel import render
-from morok.schedule.graph.chain import chain_of
+from morok.schedule.graph.attention.chain import chain_of
 from morok.schedule.kernel.numbering import number_buffers, number_ranges
 from morok.schedule.schedule import schedule
 from morok.tensor.linalg.attention import attention_gradient

@@ -22,9 +22,9 @@ from morok.ir.ops import Ops
 from morok.optimize.actions.table import can
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_attention import build, rows_of
+from morok.optimize.heuristics.gpu.attention import build, rows_of
 from morok.optimize.record import Opt, applied
-from morok.schedule.graph.fused_chain import Tile
+from morok.schedule.graph.attention.fused_chain import Tile
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, emulate, execute, memory_of

@@ -17,7 +17,7 @@ from morok.ir.ops import Ops
 from morok.optimize.contraction import find_contraction
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
+from morok.optimize.heuristics.gpu.matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
 from morok.optimize.record import applied
 from morok.render.cuda.kernel import render
 from morok.schedule.schedule import schedule

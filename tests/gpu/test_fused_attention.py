@@ -18,11 +18,11 @@ from morok.ir.matrix import ALL_UNITS, FUSED_UNITS
 from morok.ir.node import UOp
 from morok.optimize.actions.table import apply_all
 from morok.optimize.heuristics.apply import optimize
-from morok.optimize.heuristics.gpu_attention import row_choices, rows_of
+from morok.optimize.heuristics.gpu.attention import row_choices, rows_of
 from morok.optimize.record import Opt, applied
 from morok.render.cuda.kernel import render
-from morok.schedule.graph.chain import chain_of
-from morok.schedule.graph.fused_chain import seen_of
+from morok.schedule.graph.attention.chain import chain_of
+from morok.schedule.graph.attention.fused_chain import seen_of
 from tests.gpu.host_block import run_on_host
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, close, execute

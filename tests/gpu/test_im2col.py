@@ -21,7 +21,7 @@ from morok.ir.warp_roles import Box, Walk
 from morok.optimize.actions.table import apply_all
 from morok.optimize.actions.warp_specialize import tile_box
 from morok.optimize.facts import store_of
-from morok.optimize.heuristics.gpu_matmul import PRODUCER
+from morok.optimize.heuristics.gpu.matmul import PRODUCER
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt
 from morok.render.cuda.kernel import render

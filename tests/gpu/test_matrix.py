@@ -18,7 +18,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.files import load
 from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import matrix_product
+from morok.optimize.heuristics.gpu.matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda.kernel import render
 from tests.gpu.products import (

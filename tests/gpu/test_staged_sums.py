@@ -15,7 +15,7 @@ from morok.codegen.pipeline import lower
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import _plan
+from morok.optimize.heuristics.gpu.matmul import _plan
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, execute, kernel_of, left_first, memory_of
 from tests.optimize.plans import an_h200, empty, planned

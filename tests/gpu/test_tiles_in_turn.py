@@ -18,7 +18,7 @@ from morok.ir.ops import Ops
 from morok.machine.files import load
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_attention import Tile, build, rows_of
+from morok.optimize.heuristics.gpu.attention import Tile, build, rows_of
 from morok.optimize.record import applied
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import cubin

@@ -21,7 +21,7 @@ from morok.optimize.actions.warp_specialize import plain_read, tile_box
 from morok.optimize.facts import store_of
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
+from morok.optimize.heuristics.gpu.matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
 from morok.optimize.search.space import Space

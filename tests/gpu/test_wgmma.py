@@ -18,7 +18,7 @@ from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import AHEAD, matrix_product, tile_choices
+from morok.optimize.heuristics.gpu.matmul import AHEAD, matrix_product, tile_choices
 from morok.optimize.record import Opt, applied
 from morok.render.cuda.shared import lifetimes, places
 from tests.gpu.products import (

@@ -31,7 +31,7 @@ from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions.table import apply_all, can
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_matmul import matrix_product
+from morok.optimize.heuristics.gpu.matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda.kernel import render
 from morok.schedule.schedule import schedule

@@ -16,7 +16,7 @@ from morok.dtype import PtrDType, bfloat16
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.apply import optimize
-from morok.optimize.heuristics.gpu import choose_gpu
+from morok.optimize.heuristics.gpu.choose import choose_gpu
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.tensor.linalg.convolution import conv_channels_last

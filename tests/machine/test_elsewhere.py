@@ -74,7 +74,7 @@ def test_chips_are_known_to_machines_only() -> None:
         ("device/host.py", "wide = 'avx512f' in flags", "names a chip"),
         ("schedule/graph/scans.py", "IN_RUNS = frozenset(('CUDA',))", "names a device"),
         ("schedule/costs.py", "LAUNCH = 20_000.0", "LAUNCH belongs into"),
-        ("optimize/heuristics/gpu_matmul.py", "UNIT_RATE, STORE_RATE = 1800, 18", "STORE_RATE belongs into"),
+        ("optimize/heuristics/gpu/matmul.py", "UNIT_RATE, STORE_RATE = 1800, 18", "STORE_RATE belongs into"),
     ],
 )
 def test_what_was_there_is_found(name: str, text: str, complaint: str) -> None:

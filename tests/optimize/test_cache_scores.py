@@ -20,7 +20,7 @@ from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.cached_scores import cached_scores
+from morok.schedule.graph.attention.cached_scores import cached_scores
 from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify
 from tests.codegen.kernels import native

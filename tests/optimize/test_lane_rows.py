@@ -12,7 +12,7 @@ from morok.ir.build import define_global, rng
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.cpu import choose
-from morok.optimize.heuristics.gpu import choose_gpu
+from morok.optimize.heuristics.gpu.choose import choose_gpu
 from morok.optimize.loops import loops_of, size
 from morok.tensor.elementwise.arithmetic import binary
 from morok.tensor.realize import prepare

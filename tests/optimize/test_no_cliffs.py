@@ -400,7 +400,7 @@ GATES: dict[str, tuple[str, object, str]] = {
     "scores are memory": ("morok.schedule.graph.fusion.families", lambda *_: [], "attention, training"),
     "masks are memory": ("morok.schedule.graph.attention.beside", lambda *_: set(), "attention in a window"),
     "one store": (
-        "morok.optimize.heuristics.gpu_matmul.find_contraction", _no_contraction, "linear and gelu",
+        "morok.optimize.heuristics.gpu.matmul.find_contraction", _no_contraction, "linear and gelu",
     ),
     "tiles are lost": (
         "morok.schedule.graph.fusion.loses_its_tile", lambda *_: False, "linear and a mean of its rows",

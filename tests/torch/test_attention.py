@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from morok import Tensor, knobs  # noqa: E402
 from morok.optimize.heuristics.apply import optimize  # noqa: E402
 from morok.optimize.record import applied  # noqa: E402
-from morok.schedule.graph.chain import chain_of  # noqa: E402
+from morok.schedule.graph.attention.chain import chain_of  # noqa: E402
 from morok.torch import operators as _operators  # noqa: E402, F401 - enters all rows
 from morok.torch.backend import morok  # noqa: E402
 from morok.torch.table import Call, lookup  # noqa: E402

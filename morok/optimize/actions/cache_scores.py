@@ -27,7 +27,7 @@ from morok.optimize.facts import trips
 from morok.optimize.loops import Loops, below, both, flat_place, gate_of, loop, loops_of, size, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.cached_scores import CachedScores, cached_scores
+from morok.schedule.graph.attention.cached_scores import CachedScores, cached_scores
 from morok.schedule.kernel.ranges import replace_loops
 from morok.symbolic.sets import simplify
 

@@ -1,8 +1,9 @@
 """The action ONLINE: online softmax. A maximum and the sum of powers below it, or what they weigh, in one
 pass.
 
-What is needed for it is found in `schedule/graph/online_softmax.py`. The scores are computed once for all
-three; codegen lets what has been added up fall where a larger maximum turns up (`codegen/reduce/online.py`).
+What is needed for it is found in `schedule/graph/attention/online_softmax.py`. The scores are computed once
+for all three; codegen lets what has been added up fall where a larger maximum turns up
+(`codegen/reduce/online.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from morok.machine.machine import Machine
 from morok.optimize.loops import Loops
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.online_softmax import online_power_sum, online_weighted_sum, power_sum, weighted_sum
+from morok.schedule.graph.attention.online_softmax import (
+    online_power_sum,
+    online_weighted_sum,
+    power_sum,
+    weighted_sum,
+)
 
 
 def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:

@@ -6,7 +6,7 @@ from morok import knobs
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.optimize.heuristics.cpu import choose
-from morok.optimize.heuristics.gpu import choose_gpu
+from morok.optimize.heuristics.gpu.choose import choose_gpu
 from morok.optimize.record import STAGE, applied
 from morok.rewrite.observe import observed
 

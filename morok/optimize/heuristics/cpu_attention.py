@@ -30,7 +30,7 @@ from morok.optimize.heuristics.sharing import (
 )
 from morok.optimize.heuristics.tiles import tile_shape
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.cached_scores import CachedScores, cached_scores
+from morok.schedule.graph.attention.cached_scores import CachedScores, cached_scores
 from morok.symbolic.sets import simplify
 
 SUMS_OF_EIGHT = 5  # registers of a tile of results: some hold what an exponential is made of all the time

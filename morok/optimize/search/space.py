@@ -20,8 +20,8 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import written
 from morok.optimize.actions.table import outcome
-from morok.optimize.heuristics.gpu_attention import row_choices
-from morok.optimize.heuristics.gpu_matmul import tile_choices
+from morok.optimize.heuristics.gpu.attention import row_choices
+from morok.optimize.heuristics.gpu.matmul import tile_choices
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.record import Opt, applied
 

@@ -29,12 +29,12 @@ from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
 from morok.schedule.contraction import GraphContraction, adds_words, known_contraction
 from morok.schedule.costs import AGAIN, STORED, Costs, code_of, measure
-from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
+from morok.schedule.graph.attention.one_kernel import attentions, is_kernel, users_of, works
+from morok.schedule.graph.attention.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.boundaries import mark_kept
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
 from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
-from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.segments import limits_of_segments
 from morok.schedule.graph.uses import (
     Level,

@@ -23,9 +23,9 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import code_of, elements
-from morok.schedule.graph.attention import first_products, statistics_of
-from morok.schedule.graph.chain import chain_of, holds_all
-from morok.schedule.graph.score_places import is_chain
+from morok.schedule.graph.attention.chain import chain_of, holds_all
+from morok.schedule.graph.attention.one_kernel import first_products, statistics_of
+from morok.schedule.graph.attention.score_places import is_chain
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
 from morok.schedule.plan.kernels import lower, normal_form

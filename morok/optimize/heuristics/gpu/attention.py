@@ -27,8 +27,8 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.chain import STEP, Chain, chain_of, in_steps, input_type
-from morok.schedule.graph.fused_chain import FusedRows, Tile
+from morok.schedule.graph.attention.chain import STEP, Chain, chain_of, in_steps, input_type
+from morok.schedule.graph.attention.fused_chain import FusedRows, Tile
 
 BESIDE = 40  # registers of a thread for what is neither scores nor results
 OF_ROWS = 4  # registers for maxima and sums of a tile's rows

@@ -5,13 +5,13 @@ it is decided which of those loops are threads of a block, who shares a reductio
 
 - loops over outputs: a thread has a vector of 16 bytes, neighbouring threads have neighbouring vectors
   (coalesced);
-- a reduction along contiguous memory is shared by the threads of a block or of a warp (`gpu_rows.py`), and
+- a reduction along contiguous memory is shared by the threads of a block or of a warp (`rows.py`), and
   the loops over the same row that follow are walked by the same threads in the same pieces. Then equal reads
   are one read: the row stays in registers, and softmax or a layer norm reads it once;
 - a reduction across contiguous memory: threads along the outputs, and others beside them share the rows
-  (`gpu_columns.py`);
-- windows (`gpu_windows.py`), products of few channels and the gradients of a window's weights
-  (`gpu_register_tiles.py`): a thread has outputs that read the same, in registers;
+  (`columns.py`);
+- windows (`windows.py`), products of few channels and the gradients of a window's weights
+  (`register_tiles.py`): a thread has outputs that read the same, in registers;
 - a short reduction is written out;
 - a transposition goes through shared memory, a square at a time.
 
@@ -32,15 +32,15 @@ from morok.optimize.actions.stage import holders_first
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_attention import attention
-from morok.optimize.heuristics.gpu_columns import share_columns
-from morok.optimize.heuristics.gpu_lanes import share_vectors
-from morok.optimize.heuristics.gpu_matmul import matrix_product
-from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
-from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
-from morok.optimize.heuristics.gpu_segments import segments
-from morok.optimize.heuristics.gpu_threads import ceil_power, give_threads, lanes_for, may_join, memory_of
-from morok.optimize.heuristics.gpu_windows import windows
+from morok.optimize.heuristics.gpu.attention import attention
+from morok.optimize.heuristics.gpu.columns import share_columns
+from morok.optimize.heuristics.gpu.lanes import share_vectors
+from morok.optimize.heuristics.gpu.matmul import matrix_product
+from morok.optimize.heuristics.gpu.register_tiles import weights_in_registers
+from morok.optimize.heuristics.gpu.rows import goes_along, share_rows
+from morok.optimize.heuristics.gpu.segments import segments
+from morok.optimize.heuristics.gpu.threads import ceil_power, give_threads, lanes_for, may_join, memory_of
+from morok.optimize.heuristics.gpu.windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
 

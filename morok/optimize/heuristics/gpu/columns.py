@@ -16,7 +16,7 @@ from morok.machine.machine import Machine
 from morok.optimize.actions.halo import Pair
 from morok.optimize.facts import bytes_along, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import SUMS, cut, lanes_for, memory_of, power, slide_of
+from morok.optimize.heuristics.gpu.threads import SUMS, cut, lanes_for, memory_of, power, slide_of
 from morok.optimize.loops import divides, size
 
 WIDEST = 32  # threads along the columns

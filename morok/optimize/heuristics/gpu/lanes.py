@@ -22,8 +22,8 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import AT_ONCE, CHEAP
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_rows import walk as walk_row
-from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of
+from morok.optimize.heuristics.gpu.rows import walk as walk_row
+from morok.optimize.heuristics.gpu.threads import ceil_power, cut, lanes_for, memory_of
 from morok.optimize.loops import size
 
 MOST_SHARERS = 256  # threads that tell one another

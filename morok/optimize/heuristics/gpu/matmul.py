@@ -32,8 +32,8 @@ from morok.optimize.actions.warp_specialize import BARRIERS, all_walked
 from morok.optimize.contraction import Contraction, find_contraction
 from morok.optimize.facts import Access, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_product_prices import PricedProduct
-from morok.optimize.heuristics.gpu_register_tiles import register_tiles
+from morok.optimize.heuristics.gpu.product_prices import PricedProduct
+from morok.optimize.heuristics.gpu.register_tiles import register_tiles
 from morok.optimize.loops import divides, size
 from morok.optimize.record import Opt, applied
 

@@ -1,7 +1,7 @@
 """Matrix products on a grid of blocks: loops joined into rows and columns, and what tiles of them would cost.
 
 Which units multiply the operands, how operands lie, which shapes of tiles and which shares of the work there
-are, the fastest first. `gpu_matmul.py` builds what is chosen.
+are, the fastest first. `matmul.py` builds what is chosen.
 """
 
 from __future__ import annotations

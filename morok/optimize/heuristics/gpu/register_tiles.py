@@ -25,7 +25,7 @@ from morok.optimize.actions.matrix import factors
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, touched, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import SUMS, cut
+from morok.optimize.heuristics.gpu.threads import SUMS, cut
 from morok.optimize.loops import LOOP_KINDS, gate_of, size
 
 THREADS = 128  # of a block

@@ -20,7 +20,7 @@ from morok.machine.machine import Machine
 from morok.optimize.facts import Access, access, bytes_along, output_loops, store_of, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, may_join, memory_of, power
+from morok.optimize.heuristics.gpu.threads import ceil_power, cut, lanes_for, may_join, memory_of, power
 from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers

@@ -11,7 +11,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.facts import access, output_loops, store_of
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import give_threads, lanes_for
+from morok.optimize.heuristics.gpu.threads import give_threads, lanes_for
 
 THREADS = 256  # of a block
 

@@ -20,7 +20,7 @@ from morok.optimize.actions.splits import MOST_LANES
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import SUMS, cut, lanes_for, memory_of, slide_of, threads_for
+from morok.optimize.heuristics.gpu.threads import SUMS, cut, lanes_for, memory_of, slide_of, threads_for
 from morok.optimize.loops import divides, size
 
 THREADS = 128  # of a block

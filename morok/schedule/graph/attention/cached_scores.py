@@ -15,7 +15,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.schedule.graph.online_softmax import Weighted, weighted_sum
+from morok.schedule.graph.attention.online_softmax import Weighted, weighted_sum
 
 FEWEST_ROWS = 16  # that look at the same keys: those are turned and packed
 FEWEST_KEPT = 16  # rows whose scores half of the second cache should hold

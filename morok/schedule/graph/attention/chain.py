@@ -24,7 +24,7 @@ from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MMA_F16
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
-from morok.schedule.graph.online_softmax import Weighted, power_sum, unrounded, weighted_sum
+from morok.schedule.graph.attention.online_softmax import Weighted, power_sum, unrounded, weighted_sum
 
 NARROW = (float16, bfloat16)
 STEP = MMA_F16.k  # steps, and elements of a row of an operand, that a unit multiplies at once

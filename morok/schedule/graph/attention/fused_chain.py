@@ -21,7 +21,7 @@ from morok.machine.grid_time import Problem, product_clocks
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.rewrite.engine import substitute
-from morok.schedule.graph.chain import Chain, fused_registers, panels
+from morok.schedule.graph.attention.chain import Chain, fused_registers, panels
 from morok.symbolic.sets import simplify
 
 SCHEDULERS = 4  # of a multiprocessor

@@ -23,7 +23,7 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.schedule.costs import STORED
-from morok.schedule.graph.score_places import PLACES, UNITS, IsProduct, Place, is_narrow_product
+from morok.schedule.graph.attention.score_places import PLACES, UNITS, IsProduct, Place, is_narrow_product
 
 REDUCED = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS))
 MOST_NODES = 64  # between the products

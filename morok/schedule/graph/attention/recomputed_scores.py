@@ -20,7 +20,8 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import STORED
-from morok.schedule.graph.attention import (
+from morok.schedule.graph.attention.chain import NARROW
+from morok.schedule.graph.attention.one_kernel import (
     MOST_NODES,
     REDUCED,
     Attention,
@@ -34,8 +35,7 @@ from morok.schedule.graph.attention import (
     scores_below,
     users_of,
 )
-from morok.schedule.graph.chain import NARROW
-from morok.schedule.graph.score_places import UNITS
+from morok.schedule.graph.attention.score_places import UNITS
 
 REASON = "scores are computed again from it"
 

@@ -16,9 +16,9 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, contraction_at
-from morok.schedule.graph.cached_scores import cached_scores, holds_scores
-from morok.schedule.graph.chain import chain_of, input_type, is_narrow, others_of
-from morok.schedule.graph.fused_chain import FusedRows
+from morok.schedule.graph.attention.cached_scores import cached_scores, holds_scores
+from morok.schedule.graph.attention.chain import chain_of, input_type, is_narrow, others_of
+from morok.schedule.graph.attention.fused_chain import FusedRows
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
 

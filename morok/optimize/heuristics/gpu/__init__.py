@@ -1,0 +1,1 @@
+"""The default choice of actions for machines with a grid of blocks."""
