@@ -48,7 +48,7 @@ def test_it_finds_what_the_parser_finds() -> None:
 
 def test_what_was_left_out_once_is_in() -> None:
     shaping = (
-        "schedule.graph.online_softmax",
+        "schedule.graph.attention.online_softmax",
         "schedule.kernel.ranges",
         "schedule.costs",
         "optimize.heuristics.cpu",
