@@ -11,6 +11,8 @@ from morok.nn.init import parameter, uniform_fan_in
 from morok.nn.module import Module, also
 from morok.tensor.tensor import Tensor
 
+_EDGES = ("zeros", "reflect", "replicate", "circular")
+
 
 def _each(value: Any, count: int, what: str, least: int = 1) -> tuple[int, ...]:
     many = tuple(value) if isinstance(value, tuple | list) else (value,) * count
@@ -29,6 +31,18 @@ def _check_padding(padding: Any, stride: tuple[int, ...]) -> None:
         raise ArgumentError(f'padding is "same", "valid" or numbers, not {padding!r}')
     elif padding == "same" and any(s != 1 for s in stride):
         raise ArgumentError('padding="same" keeps sizes, which needs a stride of 1')
+
+
+def _around(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """What goes before and behind each axis of (N, C, …), where it is no zeros."""
+    if padding == "valid":
+        return ()
+    if padding == "same":  # the larger half behind
+        whole = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        sides = [(n // 2, n - n // 2) for n in whole]
+    else:
+        sides = [(n, n) for n in _each(padding, len(kernel), "padding", 0)]
+    return ((0, 0), (0, 0), *sides) if any(map(any, sides)) else ()
 
 
 def _check_groups(groups: int, inputs: int, outputs: int) -> None:
@@ -72,12 +86,19 @@ class _Conv(Module):
         dilation: Any = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         dtype: Any = None,
     ) -> None:
         _check_groups(groups, inputs, outputs)
         kernel = _each(kernel_size, self.dims, "kernel_size")
-        _each(dilation, self.dims, "dilation")
+        steps = _each(dilation, self.dims, "dilation")
         _check_padding(padding, _each(stride, self.dims, "stride"))
+        if padding_mode not in _EDGES:
+            raise ArgumentError(
+                f"padding_mode is one of {', '.join(map(repr, _EDGES))}, not {padding_mode!r}"
+            )
+        self.padding_mode = padding_mode
+        self._edges = _around(padding, kernel, steps) if padding_mode != "zeros" else ()
         fan = inputs // groups * math.prod(kernel)
         self.weight = parameter(uniform_fan_in(outputs, inputs // groups, *kernel, dtype=dtype))
         self.bias = parameter(uniform_fan_in(outputs, fan=fan, dtype=dtype)) if bias else None
@@ -91,7 +112,10 @@ class _Conv(Module):
                 f"{type(self).__name__} takes (N, C, …) or (C, …) with {self.dims} more axes, "
                 f"not {show_shape(x.shape)}"
             )
-        return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding = self.padding
+        if self._edges:
+            x, padding = x.pad(self._edges, mode=self.padding_mode), 0
+        return x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv):
