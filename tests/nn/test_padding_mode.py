@@ -1,4 +1,4 @@
-"""Convolutions whose edges are no zeros: NumPy pads, and the same convolution without padding goes over it."""
+"""Convolutions whose edges are no zeros: NumPy pads, and a convolution without padding goes over it."""
 
 from typing import Any
 
