@@ -67,14 +67,15 @@ class NativeLaunch(PlanLaunch):
     __slots__ = ("_places", "_values")
 
     def __init__(self, items: Sequence[tuple[Kernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
-        self._places: dict[UOp, list[tuple[Any, int]]] = {}
+        self._places: dict[UOp, list[tuple[Any, int, int]]] = {}  # tables, places in them, bytes to go on
         self._values: dict[str, list[tuple[Any, int]]] = {}
         self.held = {}
         steps = []
         for kernel, nodes in items:
             table = kernel.table(values)
+            starts = kernel.starts or (0,) * len(nodes)
             for i, node in enumerate(nodes):
-                self._places.setdefault(node, []).append((table, i))
+                self._places.setdefault(node, []).append((table, i, starts[i]))
             for i, name in enumerate(kernel.compiled.variables, kernel.compiled.buffers):
                 self._values.setdefault(name, []).append((table, i))
             steps.append((kernel, table))
@@ -90,13 +91,13 @@ class NativeLaunch(PlanLaunch):
         places = self._places.get(node)
         if places is not None:  # else perhaps memory of another device: a plan may have no kernels at all
             address = address_of(buffer)
-            for table, i in places:
-                table[i] = address
+            for table, i, start in places:
+                table[i] = address + start
         self.held[node] = buffer  # last: there may be no room for it
 
     def point(self, node: UOp, address: int) -> None:
-        for table, i in self._places.get(node, ()):
-            table[i] = address
+        for table, i, start in self._places.get(node, ()):
+            table[i] = address + start
 
     def set(self, name: str, value: int) -> None:
         for table, i in self._values.get(name, ()):

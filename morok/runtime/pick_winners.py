@@ -21,6 +21,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.search.race import Stopwatch
 from morok.optimize.strategy import Beam
+from morok.runtime.beginnings import for_item
 from morok.runtime.launch import native_launch
 from morok.runtime.plan_ab_test import ABResult, plan_ab_test
 from morok.runtime.tuning import PLANS, tuner, tuning_key
@@ -57,8 +58,11 @@ def pick_winners(plan: Raced, beam: Beam) -> tuple[Program, ...]:
     plain = {name: plan.plain(i) for name, i in zip(names, plan.items, strict=True) if name in promises}
 
     def chosen(kept: frozenset[str]) -> tuple[Program, ...]:
-        rows = zip(names, plan.programs, strict=True)
-        return tuple(new if name in kept else plain.get(name, new) for name, new in rows)
+        rows = zip(names, plan.programs, plan.items, strict=True)
+        return tuple(
+            new if name in kept or name not in plain else for_item(plain[name], item)
+            for name, new, item in rows
+        )
 
     def race() -> ABResult | None:
         try:

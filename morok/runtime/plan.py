@@ -30,6 +30,7 @@ from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
+from morok.runtime.beginnings import for_item
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, are_loaded
 from morok.runtime.mesh_launch import meet, plan_launch
@@ -221,7 +222,9 @@ class ExecutionPlan:
                 self._programs = tuple(
                     None
                     if item.ast.op is Ops.COPY
-                    else program_for(_device(item), item.ast, item.name, item.place, self.config)
+                    else for_item(
+                        program_for(_device(item), item.ast, item.name, item.place, self.config), item
+                    )
                     for item in self.schedule.items
                 )
 

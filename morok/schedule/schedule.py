@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from morok import knobs
@@ -28,12 +28,13 @@ from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction, 
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.parts import without_beginnings
 from morok.schedule.plan.homes import check_homes
 from morok.schedule.plan.memory import MemoryPlan, Placement
 from morok.schedule.signature import Walk, graph_signature
 
 if TYPE_CHECKING:
-    from morok.schedule.plan.steps import Template
+    from morok.schedule.plan.steps import Step, Template
     from morok.schedule.plan.stored import PlanStore
 
 
@@ -51,6 +52,7 @@ class ScheduleItem(NamedTuple):
     flops: int
     bytes: int
     group: int  # items of one group do not depend on each other
+    starts: tuple[int, ...] = ()  # for each buffer the element that it begins with here; () if all with 0
 
 
 @final
@@ -84,7 +86,7 @@ _Line = tuple[int, Origin | None, str | None]
 _KEPT = 512
 _templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
-_Known = tuple["Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...]]
+_Known = tuple["Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...], dict[int, int]]
 _known: Cache[object, _Known] = Cache("schedule.known_graphs", _KEPT)
 _WORTH_KEEPING = 0.02  # seconds that making a schedule took
 _store: Callable[[], PlanStore | None] | None = None  # where schedules are kept between processes
@@ -101,19 +103,19 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None) -> Schedule:
     key = (quick, *_environment())
     known = _known.get(key) if quick is not None else None
     if known is not None:
-        template, places, lines, checked = known
+        template, places, lines, checked, starts = known
         told = _told(template, lines, nodes)
-        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told)
-    form = normalise(outputs)
+        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told, starts)
+    form, starts = without_beginnings(normalise(outputs))
     if current() is not None:
         report(NORMALISED, _likeness(outputs, nodes), form.sink)
     template = find_template(form)
     checked = _checked(template, form, walk.number)
     lines = _lines(template, form, walk.number)
     if quick is not None:
-        _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked
+        _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked, starts
     told = _told(template, lines, nodes)
-    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told)
+    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told, starts)
 
 
 def _likeness(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> UOp:
@@ -240,8 +242,12 @@ def _fill_in(
     outputs: Sequence[UOp],
     checked: list[Origin | None],
     lines: list[str | None],
+    starts: Mapping[int, int] | None = None,
 ) -> Schedule:
-    """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
+    """The template on the actual buffers. Intermediate and output buffers are new ones each time.
+
+    `starts` says of which buffers, by number, the template has a stretch that begins further on.
+    """
     first = len(buffers)
     devices: dict[str, UOp] = {}
     for dtype, size, device in template.made:
@@ -261,6 +267,7 @@ def _fill_in(
                 step.flops,
                 step.bytes,
                 step.group,
+                _added(step, starts) if starts else step.starts,
             )
             for n, step in enumerate(template.steps)
         ]
@@ -283,6 +290,13 @@ def _fill_in(
     if knobs.SPEC.value:
         check_homes(items)
     return Schedule(items, results, dict(values), plan, tuple(checks), template.notes)
+
+
+def _added(step: Step, starts: Mapping[int, int]) -> tuple[int, ...]:
+    """Where the buffers of a step begin, in stretches that begin somewhere themselves."""
+    own = step.starts or (0,) * len(step.buffers)
+    found = tuple([n + starts.get(b, 0) for n, b in zip(own, step.buffers, strict=True)])
+    return found if any(found) else ()
 
 
 def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:

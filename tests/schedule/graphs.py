@@ -255,6 +255,7 @@ def run(*nodes: UOp, plan: Schedule | None = None) -> list[Any]:
     memory = arenas(plan)
     for item in plan.items:
         arrays = [memory[b] if b in memory else DATA[b] for b in item.buffers]
+        arrays = [a[start:] for a, start in zip(arrays, item.starts or (0,) * len(arrays), strict=True)]
         if item.ast.op is Ops.COPY:
             arrays[0][...] = arrays[1][: arrays[0].size]
         else:

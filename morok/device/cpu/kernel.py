@@ -35,11 +35,13 @@ _locks = _Locks()
 class Kernel:
     """A kernel that can be called. Its code may still be in the making, and is loaded at the first call."""
 
-    __slots__ = ("_code", "_later", "compiled", "from_disk", "name")
+    __slots__ = ("_code", "_later", "_whole", "compiled", "from_disk", "name", "starts")
 
     def __init__(
         self, compiled: Compiled, name: str, later: Future[bytes] | None = None, from_disk: bool = False
     ) -> None:
+        self.starts: tuple[int, ...] = ()  # in bytes, for each buffer; () if all begin where they begin
+        self._whole: Kernel | None = None  # the same for buffers as they begin, which has the code
         self.compiled = compiled
         self.name = name
         self.from_disk = from_disk  # nothing had to be compiled
@@ -51,13 +53,21 @@ class Kernel:
         """The machine code in this process's memory."""
         return self._code or self.load()
 
+    def beginning_at(self, starts: tuple[int, ...]) -> Kernel:
+        """The same kernel for parts of buffers, which begin so many bytes further on."""
+        found = Kernel(self.compiled, self.name, None, self.from_disk)
+        found.starts, found._whole = starts, self
+        return found
+
     @property
     def is_loaded(self) -> bool:
         """Whether the machine code is in this process's memory already."""
-        return self._code is not None
+        return (self._whole or self)._code is not None
 
     def load(self) -> Code:
         """Waits for the code and puts it into memory, unless it is there."""
+        if self._whole is not None:
+            self._code = self._whole.code
         if self._code is None:
             code = self.compiled.code if self._later is None else self._later.get()
             name = self.compiled.name
@@ -82,8 +92,9 @@ class Kernel:
         if len(buffers) != count:
             raise DeviceError(f"{self.name} takes {count} buffers, got {len(buffers)}")
         table = self.table(values)
+        starts = self.starts or (0,) * count
         for i, buffer in enumerate(buffers):
-            table[i] = address_of(buffer)
+            table[i] = address_of(buffer) + starts[i]
         return table
 
     def table(self, values: Mapping[str, int]) -> Any:

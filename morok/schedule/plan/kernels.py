@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import final
 
@@ -26,6 +27,7 @@ from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.kernel.numbering import number_buffers
 from morok.schedule.kernel.stages import KERNEL_STAGES
+from morok.schedule.plan.windows import from_its_beginnings
 from morok.schedule.split import KernelWrite, plain
 
 NUMBERED = By("stage", "number buffers", "6.2")
@@ -46,6 +48,11 @@ class Kernel:
     checks: frozenset[int]  # those of the form that it makes; their notes lie in a buffer after all others
     shared: frozenset[tuple[int, int]]  # (output, input) that may be the same memory
     is_safe: bool  # no output is read anywhere but at the place that is being written
+
+    @cached_property
+    def from_its_beginnings(self) -> tuple[UOp, dict[int, int]]:
+        """The kernel for memory that begins where it is first looked at, and where that is, by its number."""
+        return from_its_beginnings(self.ast)
 
 
 @final

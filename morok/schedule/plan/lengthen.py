@@ -74,7 +74,7 @@ def _run_of_layers(short: StepList, inputs: _Inputs, period: int) -> tuple[int, 
         good = n < len(steps) - period
         if good:
             one, other = steps[n], steps[n + period]
-            good = one.ast is other.ast and one.variables == other.variables
+            good = one.ast is other.ast and one.variables == other.variables and one.starts == other.starts
             good = good and short.shared[n] == short.shared[n + period]
             if n == begin:
                 later = other.group - one.group

@@ -38,6 +38,7 @@ class Step:
     flops: int
     bytes: int
     group: int
+    starts: tuple[int, ...] = ()  # for each buffer the element that it begins with here; () if all with 0
 
     @property
     def place(self) -> str | None:

@@ -74,6 +74,7 @@ def to_bytes(template: Template, sink: UOp) -> bytes:
                 s.flops,
                 s.bytes,
                 s.group,
+                s.starts,
             ]
             for s in template.steps
         ],
@@ -125,9 +126,17 @@ def _read(found: dict[str, Any], nodes: Sequence[UOp]) -> Template:
     return Template(
         tuple(
             Step(
-                graphs[ast], tuple(buffers), tuple(variables), name, _origin(nodes, line), flops, size, group
+                graphs[ast],
+                tuple(buffers),
+                tuple(variables),
+                name,
+                _origin(nodes, line),
+                flops,
+                size,
+                group,
+                tuple(starts),
             )
-            for ast, buffers, variables, name, line, flops, size, group in steps
+            for ast, buffers, variables, name, line, flops, size, group, starts in steps
         ),
         tuple(results),
         tuple((dtypes[name], size, device) for name, size, device in found["made"]),

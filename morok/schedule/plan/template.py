@@ -18,6 +18,7 @@ from morok.rewrite.stage import run_pipeline
 from morok.schedule.graph.stages import GRAPH_STAGES
 from morok.schedule.indexing import known_shape
 from morok.schedule.mesh.rank import bytes_on_the_wire, collective_name, observed_partition
+from morok.schedule.parts import begins_anywhere
 from morok.schedule.plan.checks import place_checks, without_checks
 from morok.schedule.plan.grouping import group_writes
 from morok.schedule.plan.kernels import Kernel, lower, normal_form
@@ -119,17 +120,19 @@ def _add_steps(listed: StepList, split: Split, writes: Sequence[KernelWrite], gr
     where = first.origin
     for other in others:
         if not other.is_late:
-            listed.add(_step(other.kernel, other.numbers, where, group))
-    listed.add(_step(kernel, numbers, where, group), tuple(sorted(kernel.shared)))
+            listed.add(_step(other.kernel, other.numbers, where, group, first.device))
+    listed.add(_step(kernel, numbers, where, group, first.device), tuple(sorted(kernel.shared)))
     for other in others:
         if other.is_late:
-            listed.add(_step(other.kernel, other.numbers, where, group))
+            listed.add(_step(other.kernel, other.numbers, where, group, first.device))
     listed.checks += checks
 
 
-def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group: int) -> Step:
+def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group: int, device: str) -> Step:
+    ast, begins = kernel.from_its_beginnings if begins_anywhere(device) else (kernel.ast, {})
+    starts = tuple([begins.get(n, 0) for n in range(len(numbers))]) if begins else ()
     return Step(
-        kernel.ast,
+        ast,
         numbers,
         kernel.variables,
         kernel.name,
@@ -137,6 +140,7 @@ def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group:
         kernel.flops,
         kernel.bytes,
         group,
+        starts,
     )
 
 

@@ -140,7 +140,15 @@ def _template(schedule: Schedule, numbers: dict[UOp, int], made: list[UOp]) -> T
     memory, place = schedule.memory, {node: n for n, node in enumerate(made)}
     steps = [
         Step(
-            i.ast, tuple(numbers[b] for b in i.buffers), i.variables, i.name, None, i.flops, i.bytes, i.group
+            i.ast,
+            tuple(numbers[b] for b in i.buffers),
+            i.variables,
+            i.name,
+            None,
+            i.flops,
+            i.bytes,
+            i.group,
+            i.starts,
         )
         for i in schedule.items
     ]

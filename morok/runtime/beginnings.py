@@ -1,0 +1,36 @@
+"""Programs for parts of buffers that begin somewhere inside, as a step of a schedule says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from morok.device.base import Program
+from morok.device.buffer import Buffer
+from morok.device.cpu.kernel import Kernel
+from morok.schedule.schedule import ScheduleItem
+
+
+@final
+class Shifted:
+    """A program of a device that has no shorter way: it gets views."""
+
+    def __init__(self, program: Program, starts: tuple[int, ...]) -> None:
+        self.program, self.starts = program, starts
+
+    def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+        views = [
+            b.view(b.size - start, b.dtype, start * b.dtype.itemsize) if start else b
+            for b, start in zip(buffers, self.starts, strict=True)
+        ]
+        self.program(views, values)
+
+
+def for_item(program: Program, item: ScheduleItem) -> Program:
+    """The program of a kernel for the buffers of an item."""
+    if not item.starts:
+        return program
+    if isinstance(program, Kernel):
+        widths = [node.dtype.itemsize for node in item.buffers]
+        return program.beginning_at(tuple(n * w for n, w in zip(item.starts, widths, strict=True)))
+    return Shifted(program, item.starts)
