@@ -66,29 +66,37 @@ def _shifted(x: Tensor, places: int) -> Tensor:
     return x.pad([None, (places, -places)], _NEVER)
 
 
-def _forward(alpha: Tensor, k: Any, emitted: Tensor, skips: Tensor, lengths: Tensor) -> Tensor:
+def _forward(alpha: Tensor, k: Any, emitted: Tensor, skips: Tensor, inside: Tensor) -> Tensor:
     """Logarithms of how likely each state is at time k + 1, with all that was emitted up to then."""
     two = skips.where(_shifted(alpha, 2), _NEVER)
     new = _logsumexp(alpha, _shifted(alpha, 1), two) + emitted.narrow(0, k + 1, 1).squeeze(0)
-    goes_on: Tensor = lengths.unsqueeze(1) > k + 1
+    goes_on: Tensor = inside.narrow(0, k + 1, 1).squeeze(0)
     return goes_on.where(new, alpha)
 
 
-def _backward(beta: Tensor, k: Any, emitted: Tensor, skips: Tensor, lengths: Tensor, final: Tensor) -> Tensor:
+def _backward(beta: Tensor, k: Any, emitted: Tensor, skips: Tensor, inside: Tensor, final: Tensor) -> Tensor:
     """The same from the end: how likely the rest is, given each state at time T - 2 - k."""
     t = emitted.shape[0] - 2 - k
     coming = beta + emitted.narrow(0, t + 1, 1).squeeze(0)
     two = _shifted(skips.where(coming, _NEVER), -2)
     new = _logsumexp(coming, _shifted(coming, -1), two)
-    goes_on: Tensor = lengths.unsqueeze(1) > t + 1
+    goes_on: Tensor = inside.narrow(0, t + 1, 1).squeeze(0)
     return goes_on.where(new, final)
 
 
-def _alphas(emitted: Tensor, skips: Tensor, lengths: Tensor, sizes: Tensor) -> Tensor:
+def _inside(emitted: Tensor, lengths: Tensor) -> Tensor:
+    """Whether a time lies in a sequence: (T, N, 1).
+
+    In memory, as is what is emitted: steps that are written out read another row each, and are one kernel.
+    """
+    return (Tensor.arange(emitted.shape[0]).reshape(-1, 1, 1) < lengths.reshape(1, -1, 1)).contiguous()
+
+
+def _alphas(emitted: Tensor, skips: Tensor, inside: Tensor, sizes: Tensor) -> Tensor:
     place = Tensor.arange(emitted.shape[-1])
     begins = (place < 1) | ((place < 2) & (sizes.unsqueeze(1) > 0))
     first = begins.where(emitted[0], _NEVER)
-    return all_steps(first, concrete(emitted.shape[0]) - 1, _forward, (emitted, skips, lengths))
+    return all_steps(first, concrete(emitted.shape[0]) - 1, _forward, (emitted, skips, inside))
 
 
 def _ends(emitted: Tensor, sizes: Tensor) -> Tensor:
@@ -102,13 +110,12 @@ def _slopes(
     g: Tensor, loss: Tensor, emitted: Tensor, skips: Tensor, lengths: Tensor, sizes: Tensor
 ) -> tuple[Tensor | None, ...]:
     """How likely each state is at each time, given the whole sequence."""
-    own = emitted.detach()
-    final = _ends(own, sizes)
-    alphas = _alphas(own, skips, lengths, sizes)
-    betas = all_steps(final, concrete(own.shape[0]) - 1, _backward, (own, skips, lengths, final)).flip(0)
+    own = emitted.detach().contiguous()
+    final, inside = _ends(own, sizes), _inside(own, lengths)
+    alphas = _alphas(own, skips, inside, sizes)
+    betas = all_steps(final, concrete(own.shape[0]) - 1, _backward, (own, skips, inside, final)).flip(0)
     shift = loss.detach().reshape(1, -1, 1)
     likely = (alphas + betas + shift).exp()
-    inside = Tensor.arange(own.shape[0]).reshape(-1, 1, 1) < lengths.reshape(1, -1, 1)
     # an impossible sequence has no states at all: NaN, as in PyTorch, unless it is to count nothing
     found = (inside & alphas.ne(_NEVER) & betas.ne(_NEVER)).where(likely, 0.0)
     return _once(-(found * g.reshape(1, -1, 1)), emitted), None, None, None
@@ -127,8 +134,8 @@ def _once(slope: Tensor, emitted: Tensor) -> Tensor:
 @custom_gradient(_slopes)
 def _aligned(emitted: Tensor, skips: Tensor, lengths: Tensor, sizes: Tensor) -> Tensor:
     """The negative logarithm of all ways together, for each sequence."""
-    own = emitted.detach()
-    alpha = _alphas(own, skips, lengths, sizes)[-1]
+    own = emitted.detach().contiguous()
+    alpha = _alphas(own, skips, _inside(own, lengths), sizes)[-1]
     ended = alpha + _ends(own, sizes)
     top = ended.max(-1, keepdim=True)
     shift = top.eq(_NEVER).where(0.0, top)
