@@ -74,6 +74,7 @@ class _Conv(Module):
     """What the convolutions share; `dims` is the number of dimensions."""
 
     dims = 0
+    padding_mode = "zeros"
 
     @also(in_channels="inputs", out_channels="outputs")
     def __init__(
@@ -97,7 +98,8 @@ class _Conv(Module):
             raise ArgumentError(
                 f"padding_mode is one of {', '.join(map(repr, _EDGES))}, not {padding_mode!r}"
             )
-        self.padding_mode = padding_mode
+        if padding_mode != "zeros":
+            self.padding_mode = padding_mode
         self._edges = _around(padding, kernel, steps) if padding_mode != "zeros" else ()
         fan = inputs // groups * math.prod(kernel)
         self.weight = parameter(uniform_fan_in(outputs, inputs // groups, *kernel, dtype=dtype))

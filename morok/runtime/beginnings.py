@@ -1,14 +1,19 @@
-"""Programs for parts of buffers that begin somewhere inside, as a step of a schedule says."""
+"""What a schedule says of memory: parts that begin somewhere inside of a buffer, and numbers to be there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import final
 
+import numpy as np
+
 from morok.device.base import Program
-from morok.device.buffer import Buffer
+from morok.device.buffer import Buffer, bind_fresh
 from morok.device.cpu.kernel import Kernel
-from morok.schedule.schedule import ScheduleItem
+from morok.device.registry import get_device
+from morok.ir.arithmetic.arrays import storage
+from morok.ir.memory import own_device
+from morok.schedule.schedule import Schedule, ScheduleItem
 
 
 @final
@@ -34,3 +39,10 @@ def for_item(program: Program, item: ScheduleItem) -> Program:
         widths = [node.dtype.itemsize for node in item.buffers]
         return program.beginning_at(tuple(n * w for n, w in zip(item.starts, widths, strict=True)))
     return Shifted(program, item.starts)
+
+
+def place_numbers(schedule: Schedule) -> None:
+    """Memory for the numbers that its graph reads there."""
+    for node, value in schedule.numbers:
+        array = np.full(1, value, storage(node.dtype))
+        bind_fresh(node, get_device(own_device(node)).copied(array, node.dtype))

@@ -30,11 +30,12 @@ from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
-from morok.runtime.beginnings import for_item
+from morok.runtime.beginnings import for_item, place_numbers
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, are_loaded
 from morok.runtime.mesh_launch import meet, plan_launch
 from morok.runtime.profile import current
+from morok.runtime.requests import requests
 from morok.schedule.plan.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem, kept_by
 
@@ -53,17 +54,6 @@ def _plan_store() -> PlanStore | None:
 kept_by(_plan_store)
 
 
-@final
-class Requests:
-    """How often kernels were asked for since the process started, and where they came from."""
-
-    __slots__ = ("compiled", "from_disk", "remembered")
-
-    def __init__(self) -> None:
-        self.compiled = self.from_disk = self.remembered = 0
-
-
-requests = Requests()
 # Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
 _programs: Cache[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = Cache("runtime.options", 64)
 watch("runtime.kernels", lambda: sum(len(known) for _, known in _programs.items()))
@@ -173,6 +163,7 @@ class ExecutionPlan:
         self.memory: MemoryPlan = schedule.memory
         self.values: dict[str, int] = dict(schedule.values)
         self.limits = _limits(schedule)
+        place_numbers(schedule)
         self._meets = any(i.ast.op in COLLECTIVES for i in schedule.items)  # whether ranks of a mesh do
         self.config = DEFAULT  # may be changed until the kernels are compiled
         placed = self.memory.placements

@@ -28,6 +28,7 @@ from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction, 
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.numbers import from_memory, numbers_that_vary
 from morok.schedule.parts import without_beginnings
 from morok.schedule.plan.homes import check_homes
 from morok.schedule.plan.memory import MemoryPlan, Placement
@@ -79,6 +80,7 @@ class Schedule:
     memory: MemoryPlan
     checks: tuple[Checked, ...] = ()
     notes: tuple[str, ...] = ()  # how values lie on a mesh
+    numbers: tuple[tuple[UOp, float], ...] = ()  # memory of one element each, and what is to lie there
 
 
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
@@ -94,8 +96,11 @@ _store: Callable[[], PlanStore | None] | None = None  # where schedules are kept
 _numbers = itertools.count(-1, -1)
 
 
-def schedule(outputs: Sequence[UOp], walk: Walk | None = None) -> Schedule:
-    """The kernels that compute the outputs. `walk` is the one from them, where it is known already."""
+def schedule(outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: bool = False) -> Schedule:
+    """The kernels that compute the outputs. `walk` is the one from them, where it is known already.
+
+    With `with_numbers` the schedule may have memory for numbers that were others each time.
+    """
     if walk is None:
         walk = Walk(outputs)
     nodes = list(walk.number)
@@ -107,6 +112,10 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None) -> Schedule:
         told = _told(template, lines, nodes)
         return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told, starts)
     form, starts = without_beginnings(normalise(outputs))
+    if with_numbers:
+        vary, device = numbers_that_vary(form.sink)
+        if vary:
+            return _with_numbers(outputs, vary, device)
     if current() is not None:
         report(NORMALISED, _likeness(outputs, nodes), form.sink)
     template = find_template(form)
@@ -116,6 +125,19 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None) -> Schedule:
         _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked, starts
     told = _told(template, lines, nodes)
     return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told, starts)
+
+
+def _with_numbers(outputs: Sequence[UOp], numbers: Sequence[UOp], device: str) -> Schedule:
+    """The schedule of the graph that reads some of its numbers from memory."""
+    where = make(Ops.DEVICE, void, (), device)
+    memory = {
+        c: make(Ops.BUFFER, c.dtype, (make(Ops.UNIQUE, void, (), next(_numbers)), where), 1) for c in numbers
+    }
+    others = from_memory(outputs, memory)
+    found = schedule(others)
+    results = {node: found.results[other] for node, other in zip(outputs, others, strict=True)}
+    held = tuple([(node, float(c.arg)) for c, node in memory.items()])
+    return Schedule(found.items, results, found.values, found.memory, found.checks, found.notes, held)
 
 
 def _likeness(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> UOp:

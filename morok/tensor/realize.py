@@ -218,7 +218,7 @@ def _refuse_overwritten(memory: Sequence[UOp]) -> None:
 def _schedule(targets: list[UOp], states: dict[UOp, UOp], walk: Walk | None) -> tuple[Schedule, list[UOp]]:
     """A schedule, and the nodes that it holds the results of."""
     try:
-        return schedule(list(dict.fromkeys(targets)), walk), targets
+        return schedule(list(dict.fromkeys(targets)), walk, with_numbers=True), targets
     except IRError:
         if len({base_of(state) for state in states}) < 2:
             raise

@@ -13,7 +13,8 @@ from morok import knobs
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
-from morok.runtime.plan import PlannedKernel, requests
+from morok.runtime.plan import PlannedKernel
+from morok.runtime.requests import requests
 from morok.runtime.profile import Profile
 
 _WIDTH = 30

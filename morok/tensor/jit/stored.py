@@ -105,6 +105,8 @@ def _keep(named: Named, key: str, trace: Trace) -> None:
     if store is None or known is None or sizes is None or trace.structure is not TENSOR:
         return
     schedule = trace.plan.schedule
+    if schedule.numbers:
+        return  # memory that another process would have to fill
     inputs = [place.node for place in trace.inputs]
     numbers: dict[UOp, int] = {}
     for n, node in enumerate([*known, *inputs]):
