@@ -14,8 +14,8 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.runtime.plan import PlannedKernel
-from morok.runtime.requests import requests
 from morok.runtime.profile import Profile
+from morok.runtime.requests import requests
 
 _WIDTH = 30
 
