@@ -9,7 +9,7 @@ other: an exponent decides how a power is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from morok.caches import Cache
@@ -19,6 +19,7 @@ from morok.ir.layout import is_mesh
 from morok.ir.movement import expand, reshape
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import TRANSFERS, Ops
+from morok.schedule.signature import Walk, graph_form
 
 _BY_VALUE = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.WHERE))
 _MOST = 64  # numbers of a graph
@@ -35,12 +36,13 @@ class _Seen:
     turns: int
 
 
-_seen: Cache[UOp, _Seen] = Cache("schedule.numbers", 256)
+_seen: Cache[int, _Seen] = Cache("schedule.numbers", 256)
 
 
 def numbers_that_vary(sink: UOp) -> tuple[list[UOp], str]:
     """The CONSTs of a normalised graph that have been others often enough, and where it is computed."""
-    order = toposort(sink)
+    walk = Walk([sink])
+    order = list(walk.number)
     found = _operands(order)
     if not 0 < len(found) <= _MOST:
         return [], ""
@@ -48,11 +50,11 @@ def numbers_that_vary(sink: UOp) -> tuple[list[UOp], str]:
     device = next(iter(devices), "")
     if len(devices) != 1 or is_mesh(device) or any(n.op in TRANSFERS for n in order):
         return [], ""
-    marks = {c: make(Ops.PARAM, c.dtype, (), (-1 - n, 1, "")) for n, c in enumerate(found)}
-    form = _replaced([sink], marks, lambda mark, like: mark)[0]
-    values = [repr(c.arg) for c in found]
+    values, which = [repr(c.arg) for c in found], frozenset(found)
+    # A number is enough: two forms that share one would share what is known to vary, and nothing else.
+    form = hash(graph_form([sink], walk, which))
     seen = _seen.get(form)
-    if seen is None:
+    if seen is None or len(seen.values) != len(values):
         _seen[form] = _Seen(values, set(), 1)
         return [], ""
     other = {n for n, (a, b) in enumerate(zip(values, seen.values, strict=True)) if a != b}
@@ -60,11 +62,6 @@ def numbers_that_vary(sink: UOp) -> tuple[list[UOp], str]:
         seen.values, seen.turns = values, seen.turns + 1
         seen.differ |= other
     return ([found[n] for n in sorted(seen.differ)] if seen.turns >= _TURNS else []), device
-
-
-def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
-    """The graph with numbers read from memory of one element each."""
-    return _replaced(outputs, memory, _spread)
 
 
 def _operands(order: Iterable[UOp]) -> list[UOp]:
@@ -76,18 +73,20 @@ def _operands(order: Iterable[UOp]) -> list[UOp]:
     return list(found)
 
 
-def _replaced(roots: Sequence[UOp], by: dict[UOp, UOp], seen_by: Callable[[UOp, UOp], UOp]) -> list[UOp]:
-    """Roots with other operands; `seen_by` says how a node sees what comes."""
+def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
+    """The graph with numbers read from memory of one element each."""
     done: dict[UOp, UOp] = {}
-    for node in toposort(*roots):
+    for node in toposort(*outputs):
         src = [done[s] for s in node.src]
         if node.op in _BY_VALUE:
-            src = [seen_by(by[s], node) if s in by else new for s, new in zip(node.src, src, strict=True)]
+            src = [
+                _spread(memory[s], node) if s in memory else new for s, new in zip(node.src, src, strict=True)
+            ]
         sources = tuple(src)
         done[node] = (
             node if sources == node.src else make(node.op, node.dtype, sources, node.arg, node.origin)
         )
-    return [done[root] for root in roots]
+    return [done[output] for output in outputs]
 
 
 def _spread(memory: UOp, like: UOp) -> UOp:

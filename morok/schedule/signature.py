@@ -15,6 +15,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 
 _VARIABLES = frozenset((Ops.BIND, Ops.DEFINE_VAR))
+_NOTHING: frozenset[UOp] = frozenset()
 
 
 @final
@@ -67,14 +68,18 @@ class Walk:
 
 def graph_signature(outputs: Sequence[UOp], walk: Walk) -> tuple[Any, ...] | None:
     """The signature of a graph by a walk from its outputs; None if it holds variables."""
-    number = walk.number
-    ops = [node.op for node in number]
-    if not _VARIABLES.isdisjoint(ops):
+    if not _VARIABLES.isdisjoint([node.op for node in walk.number]):
         return None
+    return graph_form(outputs, walk, _NOTHING)
+
+
+def graph_form(outputs: Sequence[UOp], walk: Walk, unsaid: frozenset[UOp]) -> tuple[Any, ...]:
+    """All about a graph but which memory it reads, and but some nodes without sources."""
+    number = walk.number
     return (
-        tuple(ops),
+        tuple([node.op for node in number]),
         tuple([node.dtype for node in number]),
-        tuple([None if node.arg is None else _argument(node) for node in number]),
+        tuple([None if node.arg is None or node in unsaid else _argument(node) for node in number]),
         tuple(walk.edges),
         tuple([number[node] for node in outputs]),
     )
