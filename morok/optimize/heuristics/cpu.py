@@ -449,7 +449,9 @@ def _vectors_of_nests(loops: Loops) -> int:
     """How many vectors a body has where a kernel is many nests of loops, each with a body of its own: all of
     them together should stay short, as the nests of many parts that are joined."""
     nests = len({closed_ranges(effect) for effect in loops.ast.src})
-    return max(2, 1 << (VECTORS_OF_ALL // nests).bit_length() - 1) if nests > 1 else VECTORS_OF_ALL
+    if nests == 1:
+        return VECTORS_OF_ALL
+    return 1 << max(2, VECTORS_OF_ALL // nests).bit_length() - 1
 
 
 def _few_of_a_vector(builder: Builder, effect: UOp, c: UOp, lanes: int, done: set[int]) -> None:
