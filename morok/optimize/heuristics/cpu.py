@@ -239,11 +239,11 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     """
     machine = builder.machine
     loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
-    all_reads = reads_of(*node.src[: len(node.arg)])
     if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
         for k in loops:
             builder.do("UNROLL", int(k.arg[0]))
         return set()
+    all_reads = reads_of(*node.src[: len(node.arg)])
     # what stays the same for all of a sum is read outside of its loop
     moving = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)]
     reads = moving or all_reads
