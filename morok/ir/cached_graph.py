@@ -25,9 +25,16 @@ _PLACEHOLDER = "placeholder"
 _PARTICULAR = frozenset((Ops.BUFFER, Ops.UNIQUE, Ops.DEVICE, Ops.COPY, Ops.BIND, Ops.DEFINE_VAR))
 
 
-def placeholder(number: int, dtype: DType, sizes: Shape, device: str | None = None) -> UOp:
-    """A node that has a type and a shape, perhaps a device, and is nothing."""
-    node = make(Ops.PARAM, dtype, (), (_PLACEHOLDER, number, sizes, device))
+def placeholder(
+    number: int,
+    dtype: DType,
+    sizes: Shape,
+    device: str | None = None,
+    before: tuple[Shape | None] | None = None,
+) -> UOp:
+    """A node that has a type and a shape, perhaps a device, and is nothing. `before` tells the shape of what
+    it repeats, if that is known."""
+    node = make(Ops.PARAM, dtype, (), (_PLACEHOLDER, number, sizes, device, before))
     set_shape(node, sizes)
     return node
 

@@ -122,6 +122,14 @@ def test_bodies_of_many_pieces_are_short() -> None:
     assert lanes(24) <= lanes(12) == 12 * 4 * 16
 
 
+def test_more_pieces_than_all_bodies_have_vectors() -> None:
+    x = Tensor.cat(*(floats(20 + 7 * (k * k % 11), 30) for k in range(18)), dim=0)
+    kernel = kernel_of((x + x.flip(0)).uop)
+    done = choose(kernel, AVX512)
+    assert len(done.src) > 64
+    same(native(done), interpret(kernel))
+
+
 def test_loops_that_are_shared_together() -> None:
     kernel = kernel_of(Tensor.cat(floats(64), floats(128), dim=0).uop)
     cut = apply_all(kernel, (Opt("PEEL_FIRST", 0, 64),), NEON)

@@ -53,6 +53,14 @@ def test_a_tree_takes_an_instruction_each_and_a_comparison_for_two() -> None:
     assert "range" not in _text(_largest(9), AVX2)
 
 
+def test_processors_without_the_instruction_do_without() -> None:
+    """LLVM ends the process where it has no instruction for what a text names."""
+    plain = Processor(AVX512.triple, "x86-64-v3", "+avx2,+fma,+avx512f")
+    machine = cpu_machine(plain)
+    assert cpu_machine(AVX512).ranges and machine.vector_bytes == 64 and not machine.ranges
+    assert "vmaxps" in compile_assembly(_text(_largest(9), plain), plain)
+
+
 def test_elsewhere_it_is_written_out() -> None:
     ir = _text(_largest(9), AVX512)
     assert "llvm.x86" in ir

@@ -97,6 +97,9 @@ MORE: dict[str, Call] = {
     "rows": lambda x, _: x.unbind(0),
     "pool and places": lambda x, _: x.reshape(1, 1, 4, 6).max_pool2d(2, return_indices=True),
     "product by letters": lambda x, y: Tensor.einsum("ij,kj->ik", x, y),  # type: ignore[type-var]
+    "added at places": lambda x, y: x.scatter_add(1, y.argsort(1), y),
+    "rows added at places": lambda x, y: x.scatter_add(0, y[:, :1].argsort(0).expand(4, 6), y),
+    "largest at places": lambda x, y: x.scatter_reduce(1, y.argsort(1), y, "amax"),
 }
 
 

@@ -239,11 +239,11 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     """
     machine = builder.machine
     loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
-    all_reads = reads_of(*node.src[: len(node.arg)])
     if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
         for k in loops:
             builder.do("UNROLL", int(k.arg[0]))
         return set()
+    all_reads = reads_of(*node.src[: len(node.arg)])
     # what stays the same for all of a sum is read outside of its loop
     moving = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)]
     reads = moving or all_reads
@@ -449,7 +449,9 @@ def _vectors_of_nests(loops: Loops) -> int:
     """How many vectors a body has where a kernel is many nests of loops, each with a body of its own: all of
     them together should stay short, as the nests of many parts that are joined."""
     nests = len({closed_ranges(effect) for effect in loops.ast.src})
-    return max(2, 1 << (VECTORS_OF_ALL // nests).bit_length() - 1) if nests > 1 else VECTORS_OF_ALL
+    if nests == 1:
+        return VECTORS_OF_ALL
+    return 1 << max(2, VECTORS_OF_ALL // nests).bit_length() - 1
 
 
 def _few_of_a_vector(builder: Builder, effect: UOp, c: UOp, lanes: int, done: set[int]) -> None:

@@ -13,18 +13,18 @@ from typing import Any
 from morok.dtype import int64, promote_scalar
 from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.ir import build
-from morok.ir.infer import Shape, shape, show_shape
+from morok.ir.infer import Shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along, whole_positions
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
-from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, full_like
 from morok.tensor.dtypes import accumulator
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.operators import T
+from morok.tensor.memory.storage import before_expand
 from morok.tensor.sizes import as_axis, broadcast_shapes
 
 _REDUCTIONS: dict[str, Op] = {
@@ -105,9 +105,7 @@ def _is_repeated(index: Any, x: T, axis: int) -> bool:
     """Whether an index is one number over and over along the whole of an axis."""
     if not isinstance(index, Core) or index.shape[axis] != x.shape[axis] or x.shape[axis] == 1:
         return False
-    refuse_trace_cache("an index that may be repeated")  # sums of rows are not added as those of numbers are
-    node = index.uop
-    before = shape(node.src[0]) if node.op is Ops.EXPAND else None
+    before = before_expand(index.uop)  # sums of rows are not added as those of numbers are
     return before is not None and before[axis] == 1
 
 

@@ -5,8 +5,8 @@ a known signature instantiates a cached graph instead of going through checks, b
 inference again: models repeat their layers, and programs their steps. That graph is captured by calling the
 method with placeholders, so it cannot depend on what a tensor was computed from.
 
-Of a method that asks where its tensors are, the device and its machine are part of the signature, too. What
-returns several tensors is made of one graph.
+Of a method that asks where its tensors are, or what they repeat, the device and its machine, and that, are
+part of the signature, too. What returns several tensors is made of one graph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_key
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core
-from morok.tensor.memory.storage import AnyDevice, Storage, graph_device
+from morok.tensor.memory.storage import AnyDevice, Storage, before_expand, graph_device
 
 _KEPT = 4096
 _BY_DEVICE: Final = "by device"
@@ -110,11 +110,13 @@ def cached_graph(signature: Any, nodes: list[UOp]) -> CachedGraph | None:
 
 
 def _on_device(signature: Any, nodes: list[UOp]) -> tuple[str, Any] | None:
-    """The only device of some tensors, and the signature there: with all that a method may find out of it."""
+    """The only device of some tensors, and the signature there: with all that a method may find out of it,
+    and of what the tensors repeat."""
     device = graph_device(nodes[0])
     if is_mesh(device) or any(graph_device(node) != device for node in nodes[1:]):
         return None
-    return device, (device, machine_key(device), knobs.compile_environment(), is_tracing(), signature)
+    before = tuple([before_expand(node) for node in nodes])
+    return device, (device, machine_key(device), knobs.compile_environment(), is_tracing(), before, signature)
 
 
 def note_call(
@@ -140,15 +142,21 @@ def note_call(
     if before is _BY_DEVICE:
         there = _on_device(signature, nodes)
         if there is not None and _trace_cache.get(there[1]) is None:
-            _trace_cache[there[1]] = _captured(nodes, function, args, kwargs, there[0]) or False
+            _trace_cache[there[1]] = _captured(nodes, function, args, kwargs, there[0], True) or False
 
 
 def _captured(
-    nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any, device: str | None
+    nodes: list[UOp],
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    device: str | None,
+    whole: bool = False,
 ) -> CachedGraph | str | None:
-    """The graph of a call. It raises AnyDevice if the method asks for the device and that is not said."""
+    """The graph of a call. It raises AnyDevice if the method asks for the device and that is not said, or for
+    what its tensors repeat and that is not part of the signature, as it is of a `whole` one."""
     places = {
-        node: placeholder(n, node.dtype, shape(node) or (), device)
+        node: placeholder(n, node.dtype, shape(node) or (), device, (before_expand(node),) if whole else None)
         for n, node in enumerate(dict.fromkeys(nodes))
     }
     inputs = [places[node] for node in nodes]

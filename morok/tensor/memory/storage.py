@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
+from morok.ir.infer import Shape, shape
 from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of, own_device
 from morok.ir.node import UOp, make
@@ -25,7 +26,7 @@ from morok.ir.ops import Ops
 
 
 class AnyDevice(IRError):
-    """Somebody asks for the device of a placeholder, which may be on any."""
+    """Somebody asks a placeholder for its device, or for what it repeats, and it may be any."""
 
 
 class Storage:
@@ -344,6 +345,20 @@ def graph_device(root: UOp) -> str:
                 raise AnyDevice("a placeholder may be on any device")
             return str(node.arg[3])
     return default_device()
+
+
+def before_expand(node: UOp) -> Shape | None:
+    """The shape of what a node repeats along axes; None if it repeats nothing."""
+    found = None
+    while node.op is Ops.EXPAND:
+        node = node.src[0]
+        found = shape(node)
+    if not is_placeholder(node):
+        return found
+    known: tuple[Shape | None] | None = node.arg[4]
+    if known is None:
+        raise AnyDevice("a placeholder may repeat anything")
+    return found if known[0] is None else known[0]
 
 
 def first_device(root: UOp) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from morok import Tensor, knobs
 from morok.errors import DTypeError, OutOfRange, ShapeError
 from morok.machine.devices import machine_of
+from morok.tensor.calls.trace_cache import clear_trace_cache
 from tests.devices import devices
 from tests.tensor.common import same
 
@@ -272,3 +273,23 @@ def test_an_index_that_is_repeated_names_rows_every_time() -> None:
     zeros = Tensor(np.zeros((9, 5), np.float32), device="CPU")
     found = [zeros.scatter_add(0, places.reshape(-1, 1).expand(30_001, 5), rows).numpy() for _ in range(4)]
     assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_an_index_that_is_repeated_is_none_that_is_not() -> None:
+    """Calls of both kinds in turn: each adds in the order of its own first one."""
+    rng = np.random.default_rng(0)
+    column = rng.integers(0, 9, (30_001, 1))
+    rows = rng.standard_normal((30_001, 5)).astype(np.float32)
+    expanded = Tensor(column, device="CPU").expand(30_001, 5)
+    stored = Tensor(np.repeat(column, 5, 1), device="CPU").realize()
+    found: list[list[Any]] = [[], []]
+    for k in range(10):
+        zeros, given = Tensor(np.zeros((9, 5), np.float32), device="CPU"), Tensor(rows, device="CPU")
+        index = expanded if k % 2 else stored
+        assert index.shape == (30_001, 5)
+        found[k % 2].append(zeros.scatter_add(0, index, given).numpy())
+    clear_trace_cache()
+    for index, mine in zip((stored, expanded), found, strict=True):
+        zeros, given = Tensor(np.zeros((9, 5), np.float32), device="CPU"), Tensor(rows, device="CPU")
+        alone = zeros.scatter_add(0, index, given).numpy()
+        assert all(np.array_equal(alone, other) for other in mine)
