@@ -56,6 +56,10 @@ class ShapeError(MorokError):
     """Shapes that do not fit together."""
 
 
+class SizesDiffer(ShapeError):
+    """Sizes that have to be equal, and are not, or not always."""
+
+
 class AssignError(MorokError):
     """A write to something that is no place: repeated elements, a value, memory that is only to be read."""
 

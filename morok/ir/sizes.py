@@ -172,8 +172,9 @@ def _terms(node: UOp) -> _Sum:
             return ({(): chosen} if chosen else {}) if isinstance(chosen, int) else _terms(chosen)
     if op is Ops.FLOORDIV and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
         divisor, above = int(node.src[1].arg), _terms(node.src[0])
-        if not any(count % divisor for count in above.values()):
-            return {term: count // divisor for term, count in above.items()}
+        if not any(count % divisor for term, count in above.items() if term):  # (32*n - 1)//2 = 16*n - 1
+            shares = {term: count // divisor for term, count in above.items()}
+            return {term: count for term, count in shares.items() if count}
     return {(_rebuilt(node),): 1}
 
 

@@ -38,7 +38,9 @@ host reads such.
 
 - **Sizes.** Arithmetic on shapes is done with numbers while tracing. The first call is compiled for its
   sizes; when other ones come, those that have changed become variables, and the third set compiles nothing.
-  Windows slide along such axes; what needs numbers (a sort) is compiled for each set. Kernels for
+  Windows slide along such axes; what needs numbers (a sort) is compiled for each set. Where sizes fit each
+  other for multiples only (an image that is halved five times, and doubled), variables count in steps of
+  what all sizes so far are multiples of. Kernels for
   known sizes are faster, so sizes that have run under variables for as long as a plan takes to compile get
   one of their own. `load(…, symbolic=False)` compiles each set.
 - **Constants.** What depends on no input is computed once, at the first call; a batch norm behind a

@@ -84,13 +84,13 @@ class Walk:
         """What variables have to be for sizes by their numbers; None where they are none of this part's."""
         values: dict[str, int] = {}
         for n, size in sizes:
-            variable = self.part.variables.get(n)
-            if variable is None:
+            steps = self.part.variables.get(n)
+            if steps is None:
                 if size != self.part.sizes[n]:
                     return None
             else:
-                low, high = variable.bounds
-                if not low <= size <= high or values.setdefault(variable.name, size) != size:
+                value = steps.value(size)
+                if value is None or values.setdefault(steps.name, value) != value:
                     return None
         return values
 

@@ -14,20 +14,23 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.errors import MorokError, ShapeError, UnsupportedModel
+from morok.errors import MorokError, ShapeError, SizesDiffer, UnsupportedModel
 from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
 from morok.onnx.replay import Recorder
 from morok.onnx.sizes import (
     MOST_TIMED,
     Seen,
+    Steps,
     bound_in,
     decide,
+    give_up,
     is_symbolic,
     narrowed,
     raised,
     settled,
     sizes_of,
+    stepped,
     tensors_in,
     with_variables,
 )
@@ -45,7 +48,6 @@ from morok.onnx.table import (
 from morok.onnx.values import SMALL, Coded, Grown, Host, Value, passing, read, spilled
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
-from morok.tensor.sizes import Variable
 from morok.tensor.tensor import Tensor
 
 Env = dict[str, Value]
@@ -246,10 +248,10 @@ class Part:
     first: list[Tensor] | None = None  # what the run that compiled it has given
     forms: tuple[Any, ...] = ()  # of tensors and arrays that it starts on, where there is nothing else
     sizes: tuple[int, ...] = ()  # that it was compiled for, but for those that are variables
-    variables: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
+    variables: dict[int, Steps] = field(default_factory=dict)  # by the number of the size
     looked_at: int = 0  # how many traces there were when somebody asked whether it is a round
 
-    def starts_on(self, values: list[Value], variables: dict[int, Variable]) -> None:
+    def starts_on(self, values: list[Value], variables: dict[int, Steps]) -> None:
         """Take down the form of values whose sizes are known."""
         if all(isinstance(value, Tensor | Host) for value in values):
             self.forms, self.sizes = tuple(map(form_of, values)), sizes_of(values)
@@ -385,7 +387,8 @@ class Runner:
             part = self._with_variables(program, at, env, names, seen)
             if part is not None:
                 return part
-            seen.known.append(sizes_of(_numbers(values)))
+            if (sizes := sizes_of(_numbers(values))) not in seen.odd:
+                seen.known.append(sizes)
         if self.symbolic and not around:
             start = time.perf_counter()
             part = self._compiled(program, at, env, names)
@@ -431,10 +434,12 @@ class Runner:
                 if not any(map(is_symbolic, values)):
                     part.starts_on(values, variables)
         except (MorokError, MemoryError) as error:
+            if isinstance(error, SizesDiffer) and stepped(seen, sizes_of(plain)):
+                return self._with_variables(program, at, env, names, seen)
             bounds = isinstance(error, ShapeError) and not isinstance(error, OpenSize)
             if bounds and (raised(seen, sizes_of(plain)) or narrowed(seen)):
                 return self._with_variables(program, at, env, names, seen)
-            seen.refused = True
+            give_up(seen, sizes_of(plain))
             return None
         self._timed = seen, sizes_of(plain)
         env.update(trial)

@@ -3,8 +3,10 @@
 A part of a model is compiled for the sizes of its first call. When other sizes come, those that have changed
 become variables, so that the third set of sizes compiles nothing. Sizes that were equal at both calls share a
 variable. Sizes of 0 and 1 stay numbers, because they broadcast; what a window does not fit into is left out
-as well, by trying variables that begin with 2, 8, 32 and so on. Kernels for known sizes are faster: sizes
-that have run under variables for as long as such a plan takes to compile get one.
+as well, by trying variables that begin with 2, 8, 32 and so on. Where sizes that have to be equal are so for
+multiples only (an image that is halved five times, and doubled again), variables count in steps. Kernels for
+known sizes are faster: sizes that have run under variables for as long as such a plan takes to compile get
+one.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
-from math import prod
+from math import gcd, prod
 from typing import Any, final
 
 import numpy as np
 
+from morok.ir.bounds import vmax
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
 from morok.onnx.values import Coded, Grown, Host, Value, known_array
 from morok.tensor.jit.variables import Bound, binds, unbound, unbound_shape
 from morok.tensor.sizes import Variable, concrete
@@ -30,13 +32,42 @@ _ROOM = (1.0, 0.5, 0.125, 0.0)
 _LARGEST_BUFFER = 1 << 31  # elements; beyond it a symbolic size would take too much room
 
 
+_PLAIN_STEP = 32  # networks that halve and double their images take multiples of it, mostly
+
+
+@final
+@dataclass(frozen=True)
+class Steps:
+    """A size that is a variable, or a multiple of one."""
+
+    variable: Variable
+    step: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.variable.name
+
+    def value(self, size: int) -> int | None:
+        """What the variable is for a size; None where it cannot be that."""
+        low, high = self.variable.bounds
+        many, rest = divmod(size, self.step)
+        return None if rest or not low <= many <= high else many
+
+    def bind(self, size: int) -> Any:
+        many = self.variable.bind(size // self.step)
+        return many if self.step == 1 else many * self.step
+
+
 @final
 @dataclass
 class Seen:
     """The sizes that the start of a part has seen: numbers in the order of `sizes_of`."""
 
     known: list[tuple[int, ...]] = field(default_factory=list)
-    symbolic: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
+    symbolic: dict[int, Steps] = field(default_factory=dict)  # by the number of the size
+    former: dict[int, Steps] = field(default_factory=dict)  # that other sizes have run under
+    odd: list[tuple[int, ...]] = field(default_factory=list)  # that have none
+    step: int = 1  # that the variables count in, where their sizes are multiples of it
     refused: bool = False  # symbolic sizes were tried, and something needs numbers
     least: int = 2  # what symbolic sizes are at least: more where windows do not fit into less
     room: int = 0  # which of _ROOM they have above what has been seen: less where more leaves something else
@@ -79,25 +110,27 @@ def _counts(host: Host) -> bool:
     return host.array.dtype.kind == "i" and host.array.size <= 16
 
 
-def decide(seen: Seen, sizes: tuple[int, ...], taken: Collection[str]) -> dict[int, Variable] | None:
+def decide(seen: Seen, sizes: tuple[int, ...], taken: Collection[str]) -> dict[int, Steps] | None:
     """Variables for the sizes that change, by names that are not taken, or None to go on with numbers."""
-    if seen.refused or not seen.known or sizes in seen.known:
+    if seen.refused or not seen.known or sizes in seen.known or sizes in seen.odd:
         return None
     if seen.symbolic and _fit(seen, sizes):
         return seen.symbolic if seen.spent.get(sizes, 0.0) <= seen.cost else None
     if seen.symbolic:  # sizes beyond it: what stood in the way of more room may be another one
-        seen.room = 0
+        seen.room, seen.former = 0, seen.symbolic
     first = seen.known[0]
     changed = [n for n, size in enumerate(sizes) if any(size != old[n] for old in seen.known)]
     if any(sizes[n] < 2 for n in changed):
         return None
     fresh = (name for number in count() if (name := f"n{number}") not in taken)
-    names: dict[tuple[int, ...], Variable] = {}
-    made: dict[int, Variable] = {}
+    names: dict[tuple[int, ...], Steps] = {}
+    made: dict[int, Steps] = {}
     for n in changed:
         history = (*[old[n] for old in seen.known], sizes[n])
         if history not in names:
-            names[history] = new_variable(next(fresh), max(history), min(seen.least, *history), seen.room)
+            step = gcd(seen.step, *history)
+            least = -(-min(seen.least, *history) // step)
+            names[history] = Steps(new_variable(next(fresh), max(history), least, seen.room, step), step)
         made[n] = names[history]
     seen.symbolic = made
     return made if len(first) == len(sizes) else None
@@ -107,13 +140,13 @@ def _fit(seen: Seen, sizes: tuple[int, ...]) -> bool:
     """Whether sizes are a case of the variables that there are: equal where they share one."""
     values: dict[str, int] = {}
     for n, size in enumerate(sizes):
-        variable = seen.symbolic.get(n)
-        if variable is None:
+        steps = seen.symbolic.get(n)
+        if steps is None:
             if size != seen.known[0][n]:
                 return False
         else:
-            low, high = variable.bounds
-            if not low <= size <= high or values.setdefault(variable.name, size) != size:
+            value = steps.value(size)
+            if value is None or values.setdefault(steps.name, value) != value:
                 return False
     return True
 
@@ -137,25 +170,45 @@ def narrowed(seen: Seen) -> bool:
     return True
 
 
-def new_variable(name: str, size: int, least: int = 2, room: int = 0) -> Variable:
+def stepped(seen: Seen, sizes: tuple[int, ...]) -> bool:
+    """Variables in larger steps, if the sizes that there were are multiples of them."""
+    every = [gcd(sizes[n], *(old[n] for old in seen.known)) for n in seen.symbolic]
+    common = max(every, default=1)
+    even = common & -common
+    for step in (min(even, _PLAIN_STEP), min(even, 2 * seen.step), common):
+        if step > seen.step:
+            seen.step, seen.symbolic = step, {}
+            return True
+    return False
+
+
+def give_up(seen: Seen, sizes: tuple[int, ...]) -> None:
+    """These sizes are compiled as they are, and others too unless there are variables for them."""
+    seen.symbolic, seen.refused = seen.former, not seen.former
+    if seen.former:
+        seen.least, seen.room = 2, 0
+        seen.odd.append(sizes)
+
+
+def new_variable(name: str, size: int, least: int = 2, room: int = 0, step: int = 1) -> Variable:
     """A variable that a size, and twice that, fit into, or less."""
     if room:
-        return Variable(name, least, max(size + int(size * _ROOM[room]), least + 1))
+        return Variable(name, least, max((size + int(size * _ROOM[room])) // step, least + 1))
     high = _SMALLEST_BOUND
     while high < 2 * size:
         high *= 2
-    return Variable(name, least, high)
+    return Variable(name, least, max(high // step, least + 1))
 
 
-def with_variables(values: list[Value], variables: dict[int, Variable]) -> list[Value]:
+def with_variables(values: list[Value], variables: dict[int, Steps]) -> list[Value]:
     """Values whose sizes are bound variables where there are such."""
     at = 0
 
     def size(number: int) -> Any:
         nonlocal at
-        variable = variables.get(at)
+        steps = variables.get(at)
         at += 1
-        return number if variable is None else variable.bind(number)
+        return number if steps is None else steps.bind(number)
 
     def changed(value: Value) -> Value:
         if isinstance(value, Host):
@@ -183,7 +236,7 @@ def symbolic_tensor(tensor: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     if all(isinstance(n, int) for n in sizes):
         return tensor
     array = tensor.numpy()
-    room = prod(n if isinstance(n, int) else _high(n) for n in sizes)
+    room = prod(n if isinstance(n, int) else int(vmax(unbound(n))) for n in sizes)
     if room > _LARGEST_BUFFER:
         raise MemoryError(f"a symbolic size takes room for {room} elements")
     flat = np.empty(room, array.dtype)
@@ -192,10 +245,6 @@ def symbolic_tensor(tensor: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     for n in sizes:
         total = n * total
     return Tensor.from_numpy(flat)[:total].reshape(sizes)
-
-
-def _high(size: UOp) -> int:
-    return int(size.src[0].arg[2]) if size.op is Ops.BIND else concrete(size)
 
 
 def bound_in(values: list[Value]) -> Bound:

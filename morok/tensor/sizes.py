@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.errors import MorokError, ShapeError, VariableError
+from morok.errors import MorokError, ShapeError, SizesDiffer, VariableError
 from morok.ir.arithmetic.alu import evaluate
 from morok.ir.build import bind, variable
 from morok.ir.infer import Shape, Size, show_shape
@@ -146,7 +146,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if own == 1 or own == size:
                 continue
             if size != 1:
-                raise ShapeError(_no_broadcast(shapes, axis, size, own))
+                raise SizesDiffer(_no_broadcast(shapes, axis, size, own))
             size = own
         result.append(size)
     return tuple(result)

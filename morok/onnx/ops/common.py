@@ -1,13 +1,16 @@
-"""What operators of several families share: axes, types, windows."""
+"""What operators of several families share: axes, types, windows, borders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from morok import dtype as dt
 from morok.dtype import DType
 from morok.errors import ShapeError
+from morok.ir.bounds import vmin
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -81,3 +84,45 @@ def kept(x: Tensor) -> Tensor:
             seen.update(fresh)
             todo += fresh
     return x
+
+
+def bordered(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
+    """A border along one axis made of what lies inside, however wide it is: a choice of slices."""
+    n = x.shape[axis]
+    if not isinstance(n, int):
+        return _bordered_open(x, axis, n, before, after, mode)
+    places = np.arange(-before, n + after)
+    if mode == "edge":
+        places = places.clip(0, n - 1)
+    elif mode == "wrap":
+        places = places % n
+    elif n == 1:
+        places = np.zeros_like(places)
+    else:
+        places = np.abs((places + (n - 1)) % (2 * n - 2) - (n - 1))
+    return x.index_select(axis, Tensor(places))
+
+
+def _bordered_open(x: Tensor, axis: int, n: UOp, before: int, after: int, mode: str) -> Tensor:
+    """The same along an axis of a symbolic size, from which a border is cut: it is no wider than the axis."""
+    least = 1 if mode == "edge" else max(before, after) + (mode == "reflect")
+    if vmin(n) < max(least, -min(before, 0) - min(after, 0)):
+        raise ShapeError(f"borders of {before} and {after} need more than {show_shape((n,))} has")
+    x = kept(x)
+
+    def cut(start: Any, end: Any) -> Tensor:
+        return x.shrink(tuple((start, end) if a == axis else (0, m) for a, m in enumerate(x.shape)))
+
+    def wide(part: Tensor, count: int) -> Tensor:
+        return part.expand([count if a == axis else m for a, m in enumerate(x.shape)])
+
+    parts = [cut(-min(before, 0), n + min(after, 0))]
+    before, after = max(before, 0), max(after, 0)
+    if mode == "edge":
+        first, last = wide(cut(0, 1), before), wide(cut(n - 1, n), after)
+    elif mode == "wrap":
+        first, last = cut(n - before, n), cut(0, after)
+    else:
+        first, last = cut(1, before + 1).flip(axis), cut(n - 1 - after, n - 1).flip(axis)
+    parts = [*([first] if before > 0 else []), *parts, *([last] if after > 0 else [])]
+    return parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else parts[0]

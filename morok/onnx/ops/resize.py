@@ -1,11 +1,13 @@
 """Resize and its ancestors, axis by axis: which elements of the input, with which weights, make an output.
 
-Sizes, scales and regions have to be known; positions and weights are then constants of the plan.
+Positions and weights are constants of the plan where sizes are known. Along an axis of a symbolic size, or to
+one, they are computed: for nearest and linear modes whose positions do not depend on more than that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,12 @@ import numpy as np
 from morok import dtype as dt
 from morok.errors import ShapeError, UnsupportedModel
 from morok.onnx.ops.common import axes_of, back, known
-from morok.onnx.table import Nums, T, op
+from morok.onnx.table import Nums, OpenSize, T, op
 from morok.onnx.types import Array
+from morok.onnx.values import symbolic_scalar
 from morok.tensor.tensor import Tensor
+
+_FINEST = 1 << 10  # parts of an element that symbolic sizes are multiplied by
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,8 @@ def resized(x: Tensor, way: _Way, roi: Any, scales: Any, sizes: Any, axes: Any, 
     if len(scales or sizes) != len(places):
         what = "scales" if scales else "sizes"
         raise ShapeError(f"there are {len(scales or sizes)} {what} for {len(places)} axes")
+    if policy == "stretch" and any(_is_open(x, scales, sizes, i, a) for i, a in enumerate(places)):
+        return _resized_open(x, way, scales, sizes, places)
     own = [
         known(x.shape[a], "Resize") if not _kept(scales, sizes, i, x, a) else None
         for i, a in enumerate(places)
@@ -156,6 +163,97 @@ def _kept(scales: Any, sizes: Any, i: int, x: Tensor, axis: int) -> bool:
     if sizes:
         return not isinstance(sizes[i], int) and sizes[i] is x.shape[axis]
     return float(scales[i]) == 1.0 and not isinstance(x.shape[axis], int)
+
+
+def _is_open(x: Tensor, scales: Any, sizes: Any, i: int, axis: int) -> bool:
+    """Whether an axis is resized from a symbolic size, or to one."""
+    if _kept(scales, sizes, i, x, axis):
+        return False
+    return not isinstance(x.shape[axis], int) or bool(sizes and not isinstance(sizes[i], int | float))
+
+
+def _resized_open(x: Tensor, way: _Way, scales: Any, sizes: Any, places: tuple[int, ...]) -> Tensor:
+    """The tensor in other sizes, of which some are symbolic."""
+    y = x
+    for i, axis in enumerate(places):
+        n: Any = x.shape[axis]
+        if _kept(scales, sizes, i, x, axis) or (not sizes and float(scales[i]) == 1.0):
+            continue
+        if not _is_open(x, scales, sizes, i, axis):
+            m = int(sizes[i]) if sizes else int(np.floor(n * np.float64(scales[i])))
+            factor = sizes[i] / n if sizes else float(scales[i])
+            y, beyond = _along(y, axis, n, m, factor, way, 0.0, 1.0)
+            if beyond is not None:
+                raise OpenSize("Resize of a region needs known sizes")
+        elif sizes:
+            y = _along_open(y, axis, n, sizes[i], None, way)
+        else:
+            y = _along_open(y, axis, n, _times(n, float(scales[i])), float(scales[i]), way)
+    return back(y, x.dtype) if not x.dtype.is_int else _rounded(y, x)
+
+
+def _times(n: Any, scale: float) -> Any:
+    """⌊n · scale⌋ of a symbolic size."""
+    exact = Fraction(scale)
+    if exact.denominator > _FINEST:
+        raise OpenSize(f"Resize by {scale} needs a known size")
+    return n * exact.numerator // exact.denominator
+
+
+def _along_open(x: Tensor, axis: int, n: Any, m: Any, scale: float | None, way: _Way) -> Tensor:
+    """One axis resized whose size, or whose new one, is symbolic. Without a scale, it is m/n."""
+    if scale is not None and way.mode == "nearest" and _repeats(int(scale), scale, way):
+        own = x.shape
+        wide = x.unsqueeze(axis + 1).expand((*own[: axis + 1], int(scale), *own[axis + 1 :]))
+        return wide.reshape((*own[:axis], m, *own[axis + 1 :]))
+    at = _open_coordinates(n, m, scale, way)
+    last = symbolic_scalar(n, dt.float64) - 1.0
+    if way.mode == "nearest":
+        return x.index_select(axis, _nearest_open(at, way.nearest).maximum(0.0).minimum(last).cast(dt.int64))
+    if way.mode != "linear" or way.antialias or way.exclude:
+        raise OpenSize(f"Resize of mode {way.mode!r} needs known sizes")
+    y = x.cast(dt.float32) if x.dtype.is_int or x.dtype.bits < 32 else x
+    shape = [m if a == axis else 1 for a in range(x.ndim)]
+    low = at.floor()
+    weight = (at - low).cast(y.dtype).contiguous().reshape(shape)
+    first, second = (
+        y.index_select(axis, place.maximum(0.0).minimum(last).cast(dt.int64).contiguous())
+        for place in (low, low + 1.0)
+    )
+    return first * (1.0 - weight) + second * weight
+
+
+def _repeats(k: int, scale: float, way: _Way) -> bool:
+    """Whether each element is there k times, however many there are."""
+    if k != scale or way.transform not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+        return False
+    return np.array_equal(_nearest(_coordinates(4, 4 * k, k, way, 0, 1), way.nearest), np.arange(4 * k) // k)
+
+
+def _open_coordinates(n: Any, m: Any, scale: float | None, way: _Way) -> Tensor:
+    """Where the elements of an axis of m lie on the axis of n that they come from, in double precision."""
+    x = Tensor.arange(m).cast(dt.float64)
+    size, wanted = symbolic_scalar(n, dt.float64), symbolic_scalar(m, dt.float64)
+    if way.transform in ("half_pixel", "pytorch_half_pixel"):
+        at = ((x + 0.5) / scale if scale is not None else (x + 0.5) * size / wanted) - 0.5
+        return at if way.transform == "half_pixel" else (wanted > 1.0).where(at, 0.0)
+    if way.transform == "align_corners":
+        length = size * scale if scale is not None else wanted
+        return x * (size - 1.0) / (length - 1.0).maximum(1.0)  # of one element, x is 0
+    if way.transform == "asymmetric":
+        return x / scale if scale is not None else x * size / wanted
+    raise OpenSize(f"Resize by way of {way.transform!r} needs known sizes")
+
+
+def _nearest_open(at: Tensor, mode: str) -> Tensor:
+    """Whole numbers beside the coordinates."""
+    if mode == "round_prefer_floor":
+        return (at - 0.5).ceil()
+    if mode == "round_prefer_ceil":
+        return (at + 0.5).floor()
+    if mode in ("floor", "ceil"):
+        return at.floor() if mode == "floor" else at.ceil()
+    raise UnsupportedModel(f"nearest_mode {mode!r} is not known")
 
 
 def _region(way: _Way, roi: Any, i: int, count: int) -> tuple[float, float]:

@@ -9,10 +9,11 @@ from onnx import TensorProto
 
 from morok import dtype as dt
 from morok.errors import ShapeError, UnsupportedModel
+from morok.ir.bounds import vmax
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.onnx.ops.common import axes_of, axis_of, kept, known, product
+from morok.onnx.ops.common import axes_of, axis_of, bordered, kept, known, product
 from morok.onnx.table import Call, Ints, Nums, T, converted, op
 from morok.onnx.types import dtype_of_elem, is_coded, numpy_type
 from morok.onnx.values import Coded, Host, Value, elem_of
@@ -256,14 +257,13 @@ def slices(own: tuple[Any, ...], starts: Any, ends: Any, axes: Any, steps: Any) 
 
 
 def _slice(size: Any, start: Any, end: Any, step: int) -> slice:
-    far = (1 << 31) - 1  # exporters write the largest number of 32 bits, or of 64
     if isinstance(size, int) and not isinstance(start, UOp) and not isinstance(end, UOp):
         return _known_slice(size, int(start), int(end), step)
-    if not isinstance(end, UOp) and end >= far:
-        end = None
-    if not isinstance(start, UOp) and start <= -far:
+    most = size if isinstance(size, int) else vmax(size)  # ends that no size reaches are the axis's own
+    up = step > 0
+    if not isinstance(start, UOp) and (start <= -most if up else start >= most - 1):
         start = None
-    if step < 0 and not isinstance(end, UOp | None) and end <= -far:
+    if not isinstance(end, UOp) and (end >= most if up else end < -most):
         end = None
     return slice(start, end, step if step != 1 else None)
 
@@ -351,7 +351,7 @@ def _padded(x: Tensor, pads: Any, value: Tensor | None, axes: Any, mode: str) ->
     for axis, (before, after) in enumerate(around):
         before, after = known(before, "a border"), known(after, "a border")
         if before or after:
-            x = _bordered(x, axis, before, after, mode)
+            x = bordered(x, axis, before, after, mode)
     return x
 
 
@@ -375,21 +375,6 @@ def _filled(x: Tensor, around: tuple[Any, ...], value: Tensor | None) -> Tensor:
         return x.pad(around)
     inside = Tensor.full(x.shape, True, dtype=dt.bool_).pad(around)
     return inside.where(x.pad(around), value.reshape(()).cast(x.dtype))
-
-
-def _bordered(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    """A border along one axis made of what lies inside, however wide it is: a choice of slices."""
-    n = known(x.shape[axis], "a border made of what lies inside")
-    places = np.arange(-before, n + after)
-    if mode == "edge":
-        places = places.clip(0, n - 1)
-    elif mode == "wrap":
-        places = places % n
-    elif n == 1:
-        places = np.zeros_like(places)
-    else:
-        places = np.abs((places + (n - 1)) % (2 * n - 2) - (n - 1))
-    return x.index_select(axis, Tensor(places))
 
 
 @op("Trilu", since=14)
@@ -459,6 +444,7 @@ def range_(call: Call, start: Value, limit: Value, step: Value, *, stash_type: i
     first, last, by = (converted("Nums", v, n)[0] for n, v in enumerate((start, limit, step)))
     elem = elem_of(start)
     if any(isinstance(n, UOp) for n in (first, last, by)):
+        first, by = (int(n) if isinstance(n, float) and n.is_integer() else n for n in (first, by))
         return Tensor.arange(first, last, known(by, "the step of a range"), dtype=dtype_of_elem(elem))
     kind = numpy_type(elem)
     first, last, by = (

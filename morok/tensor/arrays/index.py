@@ -462,8 +462,11 @@ def _slice(item: slice, size: Size) -> tuple[Size, Size, int]:
             return 0, 0, 1
         last = start + (count - 1) * step
         return (start, last + 1, step) if step > 0 else (last, start + 1, step)
+    if item.step == -1:  # from the start down to what lies behind the stop
+        low = add_sizes(_end(item.stop, -1, size), 1)
+        return low, add_sizes(_end(item.start, add_sizes(size, -1), size), 1), -1
     if item.step not in (None, 1):
-        raise ShapeError("a slice with symbolic ends has a step of 1")
+        raise ShapeError("a slice with symbolic ends has a step of 1 or -1")
     low = _end(item.start, 0, size)
     high = _end(item.stop, size, size)
     return low, high, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.dtype import promote
-from morok.errors import ArgumentError, ShapeError
+from morok.errors import ArgumentError, ShapeError, SizesDiffer
 from morok.ir.infer import Shape, Size, add_sizes, show_shape, subtract_sizes
 from morok.ir.ops import Ops
 from morok.ir.sizes import at_most, canonical, combine, show_size
@@ -29,7 +29,7 @@ def cat(x: T, *others: Any, dim: int = 0, axis: int | None = None) -> T:
     for part in parts[1:]:
         rest, own = _without(first.shape, where), _without(part.shape, where)
         if part.ndim != first.ndim or rest != own:
-            raise ShapeError(
+            raise SizesDiffer(
                 f"shapes {show_shape(first.shape)} and {show_shape(part.shape)} do not join along axis "
                 f"{where}: all other sizes must be equal"
             )
