@@ -48,3 +48,13 @@ def test_one_picture_after_the_other_has_the_same_tables(resized):
 
     first, second = (Tensor(np.full((1, 2, 7, 8), v, np.float32)).realize() for v in (1, 2))
     assert tables(first) and tables(first) == tables(second)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic", "area"])
+def test_half_precision_stays_and_is_rounded_once(mode, dtype):
+    x = Tensor(np.random.default_rng(0).normal(size=(1, 2, 5, 6))).cast(dtype)
+    got = x.interpolate((8, 4), mode=mode)
+    assert str(got.dtype) == dtype
+    want = x.cast("float64").interpolate((8, 4), mode=mode).cast("float32").cast(dtype)
+    np.testing.assert_array_equal(got.cast("float32").numpy(), want.cast("float32").numpy())

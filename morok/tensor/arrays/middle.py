@@ -16,7 +16,7 @@ from morok.tensor.arrays.sorting import sort
 from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import Core
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.elementwise.comparison import where
+from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
@@ -112,4 +112,10 @@ def _between(x: T, n: int, q: float, how: str) -> T:
             f'interpolation is "linear", "lower", "higher", "midpoint" or "nearest", not {how!r}'
         )
     below, above = _nth(x, low), _nth(x, high)
-    return below if weight == 0.0 else above if weight == 1.0 else lerp(below, above, weight)
+    return below if weight == 0.0 else above if weight == 1.0 else part_between(below, above, weight)
+
+
+def part_between(below: T, above: T, weight: Any) -> T:
+    """From one of two neighbours in order toward the other; from an infinite one nothing finite leads away."""
+    alone = eq(below, above) | (eq(below, -math.inf) & (above < math.inf))
+    return where(alone, below, lerp(below, above, weight))

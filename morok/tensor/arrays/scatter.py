@@ -187,7 +187,7 @@ def scatter_reduce(
     if not include_self:
         ones = _scattered(full_like(x, 1, int64), where, at, 0, None, "scatter_reduce")
     count = _scattered(ones, where, at, 1, Ops.ADD, "scatter_reduce")
-    return result / cast(count, x.dtype) if x.dtype.is_float else result // count
+    return result / cast(count, x.dtype) if x.dtype.is_float else cast(result // count, x.dtype)
 
 
 def index_add(

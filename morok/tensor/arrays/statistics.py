@@ -13,6 +13,7 @@ from morok.ir.infer import show_shape
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather, take
 from morok.tensor.arrays.joining import cat
+from morok.tensor.arrays.middle import part_between
 from morok.tensor.arrays.movement import expand, flatten, narrow, reshape, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.reduce import cumsum, mean, std
 from morok.tensor.arrays.sorted import Sorted
@@ -400,7 +401,7 @@ def nanquantile(
         "midpoint": cast(share > 0.0, values.dtype) * 0.5,
         "nearest": cast((share > 0.5) | (eq(share, 0.5) & eq(first % 2, 1)), values.dtype),
     }[interpolation]
-    found = where(eq(weight, 0.0), below, where(eq(weight, 1.0), above, below + (above - below) * weight))
+    found = where(eq(weight, 0.0), below, where(eq(weight, 1.0), above, part_between(below, above, weight)))
     found = cast(where(eq(count, 0), math.nan, found), float_of(x.dtype))
     pieces = [_kept(narrow(found, -1, i, 1), x, where_, keep) for i in range(concrete_shape(wanted.shape)[0])]
     if not parts.ndim:

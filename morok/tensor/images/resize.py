@@ -13,12 +13,13 @@ from morok.ir.infer import show_shape
 from morok.tensor.arrays.index import take
 from morok.tensor.arrays.selection import repeat_interleave
 from morok.tensor.elementwise.conversion import cast
-from morok.tensor.elementwise.once import rounded_once
+from morok.tensor.elementwise.once import is_narrow, narrowed, widened
 from morok.tensor.elementwise.operators import T
 from morok.tensor.images.taps import kept_array, trimmed, weighted
 from morok.tensor.linalg.windows import factors_of, whole_numbers
 
 _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5  # the steepness of the cubic curve; PyTorch has two
+_TAKEN = ("nearest", "nearest-exact")  # no elements are computed
 MODES = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "cubic", "area")
 
 
@@ -57,9 +58,11 @@ def interpolate(
         new = wanted[i] if factor is None else int(old * factor)
         ratio = old / max(new, 1) if factor is None or recompute_scale_factor else 1.0 / factor
         axes.append((i, old, new, ratio))
+    # what lies between elements is rounded once, after the last axis
+    wide = x if mode in _TAKEN else widened(x)
     for i, old, new, ratio in sorted(axes, key=_least_work):
-        x = _resized(x, 2 + i, old, new, ratio, mode, bool(align_corners), antialias)
-    return x
+        wide = _resized(wide, 2 + i, old, new, ratio, mode, bool(align_corners), antialias)
+    return narrowed(wide, x.dtype) if is_narrow(x.dtype) else wide
 
 
 def _least_work(axis: tuple[int, int, int, float]) -> tuple[float, int]:
@@ -72,18 +75,18 @@ def _least_work(axis: tuple[int, int, int, float]) -> tuple[float, int]:
 def _resized(
     x: T, axis: int, old: int, new: int, ratio: float, mode: str, corners: bool, antialias: bool
 ) -> T:
-    if mode in ("nearest", "nearest-exact"):
+    if mode in _TAKEN:
         return _nearest(x, axis, old, new, ratio, mode)
     if mode == "area":
-        return _averages(x, axis, old, new)
+        return window_averages(x, axis, old, new)
     kernel, reach = (cubic_curve, 2) if mode in ("bicubic", "cubic") else (linear_curve, 1)
     if antialias:
         scale = (old - 1) / (new - 1) if corners and new > 1 else ratio
-        return _filtered(x, axis, *antialias_taps(old, new, scale, kernel, reach))
+        return weighted(x, axis, *antialias_taps(old, new, scale, kernel, reach))
     at = places_between(old, new, ratio, corners)
     if reach == 1:
         at = np.maximum(at, 0.0)
-    return _filtered(x, axis, *curve_taps(old, at, kernel, reach))
+    return weighted(x, axis, *curve_taps(old, at, kernel, reach))
 
 
 def _nearest(x: T, axis: int, old: int, new: int, ratio: float, mode: str) -> T:
@@ -97,11 +100,6 @@ def _nearest(x: T, axis: int, old: int, new: int, ratio: float, mode: str) -> T:
     if x.dtype.is_float:
         return weighted(x, axis, whole[:, None], np.ones((new, 1)))
     return take(x, whole, axis)
-
-
-@rounded_once
-def _filtered(x: T, axis: int, places: Any, weights: Any) -> T:
-    return weighted(x, axis, places, weights)
 
 
 # --- which elements, and how much of each
@@ -169,11 +167,6 @@ def window_averages(x: T, axis: int, old: int, new: int) -> T:
     shape = [1] * sums.ndim
     shape[axis] = new
     return sums / cast(kept_array(sums, counts.reshape(shape)), sums.dtype)
-
-
-@rounded_once
-def _averages(x: T, axis: int, old: int, new: int) -> T:
-    return window_averages(x, axis, old, new)
 
 
 def adaptive_windows(old: int, new: int) -> tuple[Any, Any]:

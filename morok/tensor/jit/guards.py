@@ -15,11 +15,22 @@ import numpy as np
 from morok.ir.node import UOp
 from morok.tensor.core import Core
 from morok.tensor.jit.arguments import home
+from morok.tensor.jit.rebinding import (
+    MISSING,
+    SIMPLE,
+    Cell,
+    ClassEntry,
+    Names,
+    Place,
+    Slot,
+    Space,
+    is_list,
+    put_of,
+    spaces_of,
+)
 
-_SIMPLE = (int, float, bool, str, bytes, complex, type(None))
 _MOST_GUARDS = 20_000
 _SMALL_ARRAY = 1 << 16  # bytes of an array whose contents are compared, not only its identity
-_MISSING: Any = object()
 _LAYERS = "morok.nn."  # objects of these modules hold tensors and settings; others of ours are machinery
 
 
@@ -38,7 +49,7 @@ class Guard:
         now = self.get()
         if now is self.value:
             return False
-        if not isinstance(now, _SIMPLE) or type(now) is not type(self.value):
+        if not isinstance(now, SIMPLE) or type(now) is not type(self.value):
             return True
         if isinstance(now, (float, complex)):  # 0.0 == -0.0, and nan != nan
             return repr(now) != repr(self.value)
@@ -63,10 +74,10 @@ class _Watched:
         self.getters, self.values = [g.get for g in self.others], [g.value for g in self.others]
         self.spaces: list[tuple[Any, Callable[[Any], Any], list[Any], frozenset[Any], list[Guard]]] = []
         for space, members in spaces.values():
-            there = [g for g in members if g.value is not _MISSING]
+            there = [g for g in members if g.value is not MISSING]
             there = there if len(there) != 1 else there * 2  # of one key `itemgetter` makes no tuple
             entries = itemgetter(*map(_key_of, there)) if there else _nothing
-            absent = frozenset(_key_of(g) for g in members if g.value is _MISSING)
+            absent = frozenset(_key_of(g) for g in members if g.value is MISSING)
             self.spaces.append((space, entries, [g.value for g in there], absent, members))
 
     def suspects(self) -> list[Guard]:
@@ -112,6 +123,9 @@ class Guards:
         self.aliases: list[tuple[str, Getter, int]] = []  # other names of tensors, and which one it was
         self.without_gradient: list[bool] = []  # parameters that had none
         self.shared: list[int] = []
+        self.places: list[Place] = []  # where the function could put something else
+        self.lists: list[Any] = []
+        self.spaces: list[Space] = []
         self._numbers: dict[int, int] = {}
         self._watched: _Watched | None = None
 
@@ -133,6 +147,18 @@ class Guards:
         self.without_gradient.append(gradient is None and getattr(tensor, "_leaf", False))
         if gradient is not None:
             self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
+
+    def notes(self, name: str, value: Any) -> None:
+        """A container, into which the function could put something."""
+        if is_list(value):
+            self.lists.append(value)
+        else:
+            hidden = str(getattr(value, "__module__", "")).startswith(_LAYERS)
+            self.spaces += spaces_of(name, value, hidden)
+
+    def before(self) -> Names:
+        """What names stand for now, before the function runs."""
+        return Names(self.places, self.lists, self.spaces)
 
     def tensors(self) -> list[Core]:
         """The tensors as they are now."""
@@ -197,26 +223,16 @@ class _Always:
         return self.value
 
 
-def _cell(cell: Any) -> Getter:
-    def get() -> Any:
-        try:
-            return cell.cell_contents
-        except ValueError:
-            return _MISSING
-
-    return get
-
-
 def _entry(space: Mapping[Any, Any], key: Any) -> Getter:
-    return partial(space.get, key, _MISSING)
+    return partial(space.get, key, MISSING)
 
 
 def _attribute(value: Any, name: str) -> Getter:
-    return partial(vars(value).get, name, _MISSING)
+    return ClassEntry.of(value, name) if isinstance(value, type) else _entry(vars(value), name)
 
 
 def _element(xs: Any, i: int) -> Getter:
-    return lambda: xs[i] if i < len(xs) else _MISSING
+    return lambda: xs[i] if i < len(xs) else MISSING
 
 
 def _free_variables(function: Any) -> Iterator[tuple[str, Getter]]:
@@ -231,7 +247,7 @@ def _free_variables(function: Any) -> Iterator[tuple[str, Getter]]:
             yield type(function).__name__, lambda: function
         return
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        yield name, _cell(cell)
+        yield name, Cell(cell)
     if function.__defaults__:
         yield "defaults", partial(getattr, function, "__defaults__")
     if function.__kwdefaults__:
@@ -267,7 +283,7 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
     if isinstance(value, tuple):
         for i, part in enumerate(value):
             yield f"{name}[{i}]", _Always(part)
-    elif isinstance(value, list):
+    elif is_list(value):
         yield f"len({name})", partial(len, value)
         for i in range(len(value)):
             yield f"{name}[{i}]", _element(value, i)
@@ -294,7 +310,7 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
             if key not in space:  # an own value would hide the one of the class
                 yield f"{name}.{key}", _entry(space, key)
         for slot in _slots(type(value)):
-            yield f"{name}.{slot}", _slot(value, slot)
+            yield f"{name}.{slot}", Slot(value, slot)
         yield f"type({name})", lambda: _Class(type(value))
 
 
@@ -309,10 +325,6 @@ def _slots(kind: type) -> Iterator[str]:
         names = vars(part).get("__slots__", ())
         if not _is_foreign(part):
             yield from (names,) if isinstance(names, str) else names
-
-
-def _slot(value: Any, name: str) -> Getter:
-    return lambda: getattr(value, name, _MISSING)
 
 
 def _is_foreign(kind: type) -> bool:
@@ -334,7 +346,7 @@ class _Class:
             space = vars(kind)
             for name, value in space.items():
                 if not name.startswith("__") or isinstance(value, types.FunctionType):
-                    yield f"{kind.__name__}.{name}", _entry(space, name)
+                    yield f"{kind.__name__}.{name}", ClassEntry.of(kind, name)
 
 
 def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()) -> Guards:
@@ -345,8 +357,10 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
     found = Guards()
     seen: set[int] = set()
     pending = list(_free_variables(function))
+    if tensors:
+        found.notes("globals", getattr(function, "__func__", function))
     for n, argument in enumerate(arguments):
-        if not isinstance(argument, _SIMPLE):
+        if not isinstance(argument, SIMPLE):
             pending.append((f"argument {n}", _Always(argument)))
     while pending and len(found.values) < _MOST_GUARDS:
         name, get = pending.pop()
@@ -361,6 +375,9 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
         if isinstance(value, property):
             pending.append((name, _Always(value.fget)))
             continue
+        put = put_of(get) if tensors else None
+        if put is not None:
+            found.places.append(Place(get, put))
         if isinstance(value, Core):
             if tensors:
                 found.add_tensor(name, get, value)
@@ -374,9 +391,11 @@ def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()
             continue
         if not isinstance(get, _Always):
             found.values.append(Guard(name, get, value))
-        if id(value) not in seen and not isinstance(value, _SIMPLE):
+        if id(value) not in seen and not isinstance(value, SIMPLE):
             seen.add(id(value))
             pending += _inside(name, value)
+            if tensors:
+                found.notes(name, value)
     found.shared = _shared(found.tensors())
     return found
 

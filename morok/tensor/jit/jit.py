@@ -12,7 +12,9 @@ trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again.
 A function may assign to tensors and to views of them, as a step of training does: parameters, states of an
 optimiser, running statistics, gradients, a cache. Memory that arguments share stays shared. What it assigns
 becomes a result of the plan, and is put in its place after each replay (see `trace.py`); parts of a tensor
-are written where they are (`in_place.py`). What a replay cannot do right is an error: looking at values.
+are written where they are (`in_place.py`), and names get the tensors that the function gives them
+(`rebinding.py`). What a replay cannot do right is an error: looking at values. A compiled function that
+another one calls is a part of it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
-from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
+from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError, is_tracing
 from morok.tensor.core import Core
 from morok.tensor.gradient_track import changes, is_paused, is_tracked
 from morok.tensor.jit.arguments import arrangement, gradient_of, home, is_whole_memory
@@ -150,6 +152,8 @@ class Jit:
         return unflatten(trace.structure, iter(trace.replay_same(given, bases, bound, once=True)))
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_tracing():  # a part of another function that is compiled
+            return self.function(*args, **kwargs)
         given: list[Core] = []
         bound: Bound = {}  # the values of variables: one trace serves them all
         structure = (tuple, (flatten(args, given, bound), flatten(kwargs, given, bound)))
@@ -181,7 +185,7 @@ class Jit:
         if bound:  # those in shapes of tensors are not looked for on a short way
             short = short and all(n.__class__ is int for t in given for n in t.shape)
         form = None if not kwargs and all(isinstance(a, Core) for a in args) else structure
-        around = [(look, look()) for look in (*TRACE_ENVIRONMENT, changes)]
+        around = [(look, look()) for look in (*TRACE_ENVIRONMENT, is_tracing, changes)]
         forms = plain_forms(given) if short and known.simple else None
         if forms is not None:
             self._like = (known, form, forms, around[:-1])

@@ -221,6 +221,7 @@ def _trace(
     trace.given, trace.storages, trace.outputs, trace.outside_nodes = [], [], [], []
     trace.inside, trace.count, trace.draws, trace.cells = 0, 1, 0, {}
     trace.structure, trace.made, trace.changes = TENSOR, [Made("output", 0)], []
+    trace.own, trace.rebound = 1, []
     trace.in_place, trace.writes = written, bool(written)
     trace.plan, trace.views = plan, [view]
     plan.compile()

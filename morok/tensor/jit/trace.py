@@ -39,9 +39,10 @@ from morok.tensor.jit.arguments import (
     whole_memory,
 )
 from morok.tensor.jit.functionalize import prepared, put
-from morok.tensor.jit.guards import guards_of
+from morok.tensor.jit.guards import Guard, guards_of
 from morok.tensor.jit.in_place import lose, take_memory, written_in_place
 from morok.tensor.jit.pytree import flatten, unflatten, values_in
+from morok.tensor.jit.rebinding import MISSING, Rebound, put_back
 from morok.tensor.jit.results import Made, OutputSpec, Results, describe
 from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
 from morok.tensor.memory.names import new_buffer
@@ -163,7 +164,7 @@ class Trace:
             made.kind == "output" and not made.chain and made.number == n for n, made in enumerate(self.made)
         ]
         plain = all(computed) and len(computed) == len(self.outputs) and None not in self.output_spec.outputs
-        self.plain_results = plain  # all are new memory, and nothing else
+        self.plain_results = plain and not self.rebound  # all are new memory, and nothing else
         self.simple = self.launch is not None and plain and not (outside or self.draws or self.writes)
         self.single = self.simple and len(self.outputs) == 1
         found: list[Core] = [
@@ -181,18 +182,22 @@ class Trace:
         args, kwargs = unflatten(structure, iter([shown.get(id(t), t) for t in given]))
         cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
         stand_ins = [shown[id(given[n])] for n in self.given]
-        before = _Before(self.storages, [*captured, *stand_ins])
+        before, around = _Before(self.storages, [*captured, *stand_ins]), self.guards.before()
         try:
             with tracing(), drawing_from(cell) as draws:
                 result = function(*args, **kwargs)
             found: list[Core] = []
             self.structure = flatten(result, found)
+            self.own = len(found)  # results that the caller gets
+            self.rebound: list[Rebound] = around.changes(found)
+            self.guards.values += [Guard(name, get, MISSING) for name, get in around.new.items()]
             names = [("captured", n, t) for n, t in enumerate(captured)]
             names += [("given", n, shown[id(given[n])]) for n in self.given]
             self.made, nodes = describe(found, names, self.storages)
             self.changes, values, parts = before.changes()
         finally:
             before.restore()
+            around.restore()
         self.draws, self.cells = draws.count, draws.cells
         skip(self.draws)
         kind = type([*found, *captured, *given][0]) if found or captured or given else Core
@@ -207,7 +212,9 @@ class Trace:
             self.in_place[number] = node
             if number >= self.inside:
                 self.inputs[number - self.inside].node = node
-        self.writes = bool(self.changes or kept)  # whether a call leaves more behind than its results
+        self.writes = bool(
+            self.changes or kept or self.rebound
+        )  # whether a call leaves more behind than its results
         return kept
 
     @contextmanager
@@ -306,7 +313,8 @@ class Trace:
             holder._grad = next(values) if kind == "gradient" else None
         if self.simple:
             return outputs
-        return [self._result(made, given, outputs, bound) for made in self.made]
+        results = [self._result(made, given, outputs, bound) for made in self.made]
+        return put_back(self.rebound, results, self.own) if self.rebound else results
 
     def _result(self, made: Made, given: list[Core], outputs: list[Core], bound: Bound) -> Core:
         if made.kind == "given":

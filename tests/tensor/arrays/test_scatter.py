@@ -138,6 +138,16 @@ def test_means_without_self() -> None:
     assert got.tolist() == [6.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
+def test_means_of_integers_keep_their_type(dtype: str) -> None:
+    src = np.zeros(300, dtype)
+    src[:2] = 120, 11  # the mean counts to 300, which a byte does not hold
+    got = Tensor(np.array([100, 7], dtype)).scatter_reduce(0, np.zeros(300, np.int64), src, "mean", False)
+    same(got, np.array([131 // 300, 7], dtype))
+    got = Tensor(np.array([100, 7], dtype)).scatter_reduce(0, np.zeros(3, np.int64), src[:3], "mean")
+    same(got, np.array([231 // 4, 7], dtype))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -278,6 +278,19 @@ def test_so_many_of_each() -> None:
             Tensor(x).repeat_interleave(wrong, 1)
 
 
+@pytest.mark.parametrize("what", ["quantile", "nanquantile"])
+def test_between_infinite_neighbours(what: str) -> None:
+    def at(values: list[float], q: float) -> float:
+        return getattr(Tensor(values), what)(q).item()  # type: ignore[no-any-return]
+
+    inf = np.inf
+    assert at([-inf, 1.0, 2.0], 0.25) == at([-inf, 1.0, 2.0], 0.1) == -inf
+    assert at([-inf, -inf, 1.0], 0.25) == -inf and at([inf, inf, 1.0], 0.75) == inf
+    assert at([inf, 1.0, 2.0], 0.75) == inf and at([inf, 1.0, 2.0], 0.25) == 1.5
+    assert np.isnan(at([-inf, inf], 0.5))
+    assert Tensor([-inf, 1.0, np.nan]).nanmedian().item() == np.nanmedian([-inf, 1.0, np.nan]) == -inf
+
+
 def test_values_that_are_arrays() -> None:
     same(Tensor.full((2,), np.float64(3)), np.full((2,), np.float64(3)))
     same(Tensor.full((2, 3), [1, 2, 3]), np.full((2, 3), [1, 2, 3]))
