@@ -238,9 +238,10 @@ class Model:
         ignore_end: bool = False,
         slide: bool = False,
         speculate: bool = False,
+        answer: bool = False,
         **sampling: Any,
     ) -> Request:
-        """A prompt and options, checked."""
+        """A prompt and options, checked. An answer is a text of its own: a space at its beginning is none."""
         tokens = self._tokens(prompt)
         checked = self.check_tokens(tokens, room=1)
         room = self.context - len(checked)
@@ -256,7 +257,9 @@ class Model:
         if unknown:
             raise ArgumentError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
         most = room if max_tokens is None else max_tokens if slide else min(max_tokens, room)
-        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide, speculate)
+        return Request(
+            checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide, speculate, answer=answer
+        )
 
     def _tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if not isinstance(prompt, str):
@@ -324,7 +327,7 @@ class Model:
 
     def stream_chat(self, messages: object, **options: Any) -> Iterator[Piece]:
         """The answer in a conversation, piece by piece."""
-        return self.stream(self.chat_prompt(messages), **options)
+        return self.stream(self.chat_prompt(messages), answer=True, **options)
 
     def chat(self, messages: object, **options: Any) -> str:
         """The answer in a conversation."""

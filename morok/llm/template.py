@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -36,10 +37,30 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
             if any(not isinstance(p, str) for p in parts):
                 raise ArgumentError(f"messages[{i}].content has a part that is not text")
             content = "".join(str(p) for p in parts)
+        if content is None and message["role"] == "assistant":  # it has called something instead
+            content = ""
         if not isinstance(content, str):
             raise ArgumentError(f"messages[{i}].content must be a text")
-        found.append({**message, "content": content})
+        found.append({**message, "content": content} | _calls(message, i))
     return found
+
+
+def _calls(message: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """The calls of tools that a message has, with arguments as templates read them: the API has a text."""
+    calls = message.get("tool_calls")
+    if calls is None:
+        return {}
+    found = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+            raise ArgumentError(f"messages[{i}].tool_calls must be a list of objects with a function")
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            with contextlib.suppress(ValueError, RecursionError):
+                arguments = json.loads(arguments)
+        found.append({**call, "function": {**function, "arguments": arguments}})
+    return {"tool_calls": found}
 
 
 def render(template: str | None, messages: object, names: Mapping[str, str], **options: Any) -> str:
