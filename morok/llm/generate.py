@@ -31,7 +31,6 @@ from morok.llm.sampling import Sampling
 from morok.llm.template import render
 from morok.llm.text import GUESSES, Piece, Request, Slot, Text, common
 from morok.llm.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
-from morok.nn.gguf import read_gguf
 from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.gradient_track import no_grad
 from morok.tensor.jit.jit import jit
@@ -361,7 +360,7 @@ def _loaded(name: str, context: int | None, cache_type: str, device: str | None,
         has_tokenizer = os.path.exists(os.path.join(name, "tokenizer.json"))
         tokenizer = tokenizer_of_folder(name) if has_tokenizer else None
     else:
-        entries, metadata = read_gguf(name)
+        entries, metadata = weights.read_parts(name)
         words = metadata.get("tokenizer.ggml.tokens")
         table = entries.get("token_embd.weight")
         if table is None or len(table.shape) != 2:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from morok import Tensor
 from morok.errors import ArgumentError, FormatError, MorokError, UnsupportedModel
 from morok.llm import load
 from morok.llm.template import render
 from morok.llm.tokenizer import tokenizer_of_gguf
+from morok.nn.safetensors import save_safetensors
 from tests.llm import files
 
 pytest.importorskip("tokenizers", reason="models need the package tokenizers")
@@ -76,6 +78,29 @@ def test_random_damage_is_told_or_harmless(tmp_path: Path) -> None:
             assert "\n" not in str(error)[:200]
 
 
+def test_split_files(tmp_path: Path) -> None:
+    """Any of the parts stands for all; one that is missing or of another model is told."""
+    files.tiny_llama(tmp_path / "whole.gguf", packed=False)
+    weights = files.llama_weights()
+    names = [tmp_path / f"tiny-0000{i}-of-00002.gguf" for i in (1, 2)]
+    for number, path in enumerate(names):
+        chosen = [n for i, n in enumerate(weights) if i % 2 == number]
+        split = {"split.no": number, "split.count": 2, "split.tensors.count": len(weights)}
+        tensors = {n: (0, weights[n].shape, weights[n].tobytes()) for n in chosen}
+        files.write_gguf(path, (files.LLAMA if number == 0 else {}) | split, tensors)
+    wanted = load(tmp_path / "whole.gguf").score([5, 6, 7])
+    for path in names:
+        np.testing.assert_array_equal(load(path).score([5, 6, 7]), wanted)
+    names[1].rename(tmp_path / "other.gguf")
+    with pytest.raises(FormatError, match=r"one of 2 files, and .*-00002-of-00002\.gguf is not there"):
+        load(names[0])
+    with pytest.raises(FormatError, match="whose names must end in -00001-of-00002"):
+        load(tmp_path / "other.gguf")
+    (tmp_path / "whole.gguf").rename(names[1])
+    with pytest.raises(FormatError, match="not a part of the same model"):
+        load(names[0])
+
+
 def test_folders(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"cannot read .*config\.json"):
         load(tmp_path)
@@ -94,6 +119,41 @@ def test_folders(tmp_path: Path) -> None:
     config.write_text(json.dumps({"model_type": "llama", "vocab_size": 9, **sizes}))
     with pytest.raises(FormatError, match="no safetensors"):
         load(tmp_path)
+
+
+def test_an_index_says_which_files(tmp_path: Path) -> None:
+    """Other files of the folder are not looked at; one that is named must be there."""
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 9, **sizes}))
+    numbers = np.random.default_rng(0).standard_normal
+    shapes = {
+        "model.embed_tokens.weight": (9, 8), "model.norm.weight": (8,),
+        **{f"model.layers.0.{name}.weight": shape for name, shape in (
+            ("input_layernorm", (8,)), ("post_attention_layernorm", (8,)), ("self_attn.q_proj", (8, 8)),
+            ("self_attn.k_proj", (8, 8)), ("self_attn.v_proj", (8, 8)), ("self_attn.o_proj", (8, 8)),
+            ("mlp.gate_proj", (8, 8)), ("mlp.up_proj", (8, 8)), ("mlp.down_proj", (8, 8)),
+        )},
+    }  # fmt: skip
+    weights = {name: Tensor(numbers(shape).astype(np.float32)) for name, shape in shapes.items()}
+    save_safetensors(weights, tmp_path / "model.safetensors")
+    wanted = load(tmp_path).score([1, 2, 3])
+    parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for number, part in enumerate(parts):
+        one = {name: value for i, (name, value) in enumerate(weights.items()) if i % 2 == number}
+        save_safetensors(one, tmp_path / part)
+    (tmp_path / "model.safetensors").write_bytes(b"of another time")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {n: parts[i % 2] for i, n in enumerate(weights)}}))
+    np.testing.assert_array_equal(load(tmp_path).score([1, 2, 3]), wanted)
+    for said, message in (
+        ({}, "no weight_map"),
+        ({"weight_map": {"a": 5}}, "no weight_map"),
+        ({"weight_map": {"a": "../x.safetensors"}}, "not in its folder"),
+        ({"weight_map": {"a": "x.safetensors"}}, r"lacks x\.safetensors"),
+    ):
+        index.write_text(json.dumps(said))
+        with pytest.raises(FormatError, match=message):
+            load(tmp_path)
 
 
 HOSTILE: dict[str, tuple[str, str]] = {
