@@ -156,6 +156,7 @@ def test_an_index_says_which_files(tmp_path: Path) -> None:
             load(tmp_path)
 
 
+_SIXTY = "{%% set n = namespace(x='x', y=[1], z=3) %%}{%% for i in range(60) %%}%s{%% endfor %%}"
 HOSTILE: dict[str, tuple[str, str]] = {
     "attributes": ("{{ messages.__class__.__mro__ }}", "fails"),
     "globals": ("{{ cycler.__init__.__globals__.os.system('true') }}", "fails"),
@@ -173,6 +174,28 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "power": ("{{ 9 ** 99999999 }}", "powers"),
     "syntax": ("{% for %}", "fails"),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "fails"),
+    "texts that double": (_SIXTY % "{% set n.x = n.x + n.x %}", "more than"),
+    "joined texts": (_SIXTY % "{% set n.x = n.x ~ n.x %}", "more than"),
+    "blocks": (_SIXTY % "{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}", "more than"),
+    "lists that double": (_SIXTY % "{% set n.y = n.y + n.y %}", "without an end"),
+    "numbers that grow": (_SIXTY % "{% set n.z = n.z * n.z %}", "large numbers"),
+    "replaced": (_SIXTY % "{% set n.x = n.x|replace('x', 'xx') %}", "more than"),
+    "a method": (_SIXTY % "{% set n.x = n.x.replace('x', 'xx') %}", "more than"),
+    "loops over lists": (
+        "{% set x = range(9999)|list %}{% for a in x %}{% for b in x %}{% endfor %}{% endfor %}",
+        "without an end",
+    ),
+    "macros": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "without an end",
+    ),
+    "center": ("{{ 'x'|center(9999999999) }}", "large numbers"),
+    "ljust": ("{{ 'x'.ljust(9999999999) }}", "large numbers"),
+    "a width": ("{{ '{:>9999999999}'.format(1) }}", "large numbers"),
+    "a width of long ago": ("{{ '%999999999d' % 1 }}", "large numbers"),
+    "a width that is given": ("{{ '%*d' % (999999999, 1) }}", "large numbers"),
+    "a filter's width": ("{{ '%999999999d'|format(1) }}", "large numbers"),
+    "slices": ("{{ [1]|slice(999999999)|list }}", "large numbers"),
     "nothing": ("{{ messages[0].absent.absent }}", "fails"),
 }
 
@@ -183,6 +206,26 @@ def test_hostile_templates(name: str) -> None:
     template, message = HOSTILE[name]
     with pytest.raises(FormatError, match=message):
         render(template, [{"role": "user", "content": "x"}], {})
+
+
+def test_what_templates_need() -> None:
+    """Blocks, macros, calls, loops with their numbers, parts for training, JSON; 9,000 messages."""
+    pytest.importorskip("jinja2")
+    template = (
+        "{% macro said(m) %}{{ m.role ~ ':' ~ m.content|trim }}{% endmacro %}"
+        "{% set head %}<{{ messages|length }}>{% endset %}{{ head }}"
+        "{% for m in messages if m.role != 'tool' %}{{ loop.index0 }}{{ '' if loop.last else '-' }}"
+        "{% generation %}{{ said(m) }}{% endgeneration %}"
+        "{% if loop.index > 1 %}{% break %}{% endif %}{% endfor %}"
+        "{% call(x) wrapped() %}[{{ x }}]{% endcall %}" + "{{ {'é': [1, '<']}|tojson(ensure_ascii=False) }}"
+        "{{ messages[0].content.split(' ')[-1] }}{{ '%s=%05d' % ('a', 7) }}{{ '{:>4}'.format(5) }}"
+    )
+    template = "{% macro wrapped() %}({{ caller('y') }}){% endmacro %}" + template
+    messages = [{"role": "user", "content": f" {i} x"} for i in range(9000)]
+    wanted = '<9000>0-user:0 x1-user:1 x([y]){"é": [1, "<"]}xa=00007   5'
+    assert render(template, messages, {}) == wanted
+    long = render(None, messages, {})
+    assert long.count("<|im_end|>") == 9000 and long.endswith("<|im_start|>assistant\n")
 
 
 def test_formats_do_not_reach_attributes() -> None:
