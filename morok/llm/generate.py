@@ -117,6 +117,11 @@ class Model:
             return self._slots[-1]
 
     @property
+    def taken(self) -> int:
+        """How many caches have an owner."""
+        return len(self._slots)
+
+    @property
     def slot(self) -> Slot:
         """The cache of whoever does not bring one."""
         if self._slot is None:

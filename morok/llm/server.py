@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -379,6 +380,12 @@ def app(
         yield
         engine.close()
 
-    found = Starlette(lifespan=lifespan, routes=Service(engine, name, api_key, most_bytes).routes())
+    async def refused(http: Http, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        said = ApiError(error.status_code, f"{http.method} {http.url.path}: {error.detail}")
+        return JSONResponse(said.body(), error.status_code, headers=error.headers)
+
+    routes = Service(engine, name, api_key, most_bytes).routes()
+    found = Starlette(lifespan=lifespan, routes=routes, exception_handlers={HTTPException: refused})
     found.state.engine = engine
     return found

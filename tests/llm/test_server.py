@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,8 @@ def test_what_is_refused(server: tuple[Any, Any]) -> None:
     assert reply.status_code == 400 and "surrogates" in reply.json()["error"]["message"]
     assert client.post(chat, content=b"x" * (5 << 20)).status_code == 413
     assert client.get("/v1/models/other").status_code == 404 and client.get("/nowhere").status_code == 404
+    assert client.get("/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
+    assert client.get(chat).status_code == 405
 
 
 def test_health_models_metrics_page(server: tuple[Any, Any]) -> None:
@@ -189,6 +192,27 @@ def test_many_at_once_get_their_own_answers(server: tuple[Any, Any]) -> None:
         thread.join()
     assert found == {p: engine.model.generate(p, max_tokens=6) for p in prompts}
     assert engine.running == 0 and engine.made <= 2
+
+
+def test_whoever_comes_first_does_not_wait_for_plans(tmp_path: Path) -> None:
+    """What `morok serve` prepares is what requests need, and no slot makes the caches grow."""
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path)
+    model = load(path)
+    with served(model, slots=2) as (address, engine), httpx.Client(base_url=address, timeout=60) as client:
+        engine.prepare()
+        plans = (model._token, model._chunk, model._together)
+        before = [p.traces for p in plans]
+        assert before == [1, 1, 1]
+        prompts = ["the", "a cat", "x" * 70]
+
+        def ask(prompt: str) -> None:
+            asked = {"prompt": prompt, "max_tokens": 6, "temperature": 0}
+            assert client.post("/v1/completions", json=asked).status_code == 200
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(ask, prompts))
+        assert [p.traces for p in plans] == before and engine.made == model.taken == model._texts == 2
 
 
 def test_keys_and_full_lines(tmp_path: Path) -> None:
