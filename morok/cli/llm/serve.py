@@ -50,6 +50,7 @@ def run(args: Namespace) -> int:
     model = load_model(args)
     name = args.name or os.path.splitext(os.path.basename(os.path.normpath(args.model)))[0]
     application = app(model, name, api_key=key, slots=args.slots, waiting=args.waiting)
+    print("compiling what requests need …", file=sys.stderr)
     application.state.engine.prepare()
     if key is None and args.host not in ("127.0.0.1", "localhost", "::1"):
         print(
