@@ -132,13 +132,7 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int) -> Config:
     window = facts.size("attention.sliding_window", 0, 0)
     rotation = None
     if name != "gpt2":
-        kind = metadata.get(f"{name}.rope.scaling.type", "none")
-        options = {"factor": facts.number("rope.scaling.factor", 1.0)}
-        original = facts.size("rope.scaling.original_context_length", 0, 0)
-        if original:
-            options["original_max_position_embeddings"] = original
-        dim = facts.size("rope.dimension_count", head)
-        rotation = Rotation(facts.number("rope.freq_base", 10000.0), dim, str(kind), options)
+        rotation = _rotation_of_gguf(facts, head)
     choices = dict(CHOICES[name])
     eps = "attention.layer_norm_epsilon" if name == "gpt2" else "attention.layer_norm_rms_epsilon"
     if name in ("gemma2", "gemma3"):
@@ -171,6 +165,24 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int) -> Config:
     )
 
 
+def _rotation_of_gguf(facts: _Facts, head: int) -> Rotation:
+    """Rotary embeddings as metadata have them; older files have the factor of linear ones alone."""
+    old = facts.number("rope.scale_linear", 1.0)
+    kind = str(facts.data.get(f"{facts.prefix}rope.scaling.type") or ("none" if old == 1.0 else "linear"))
+    original = facts.size("rope.scaling.original_context_length", 0, 0) or facts.size("context_length")
+    options: dict[str, Any] = {"original_max_position_embeddings": original}
+    if kind in ("linear", "yarn"):
+        options["factor"] = old
+    for key, name in (
+        ("factor", "factor"), ("attn_factor", "attn_factor"),
+        ("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow"),
+    ):  # fmt: skip
+        if facts.has(f"rope.scaling.{key}"):
+            options[name] = facts.number(f"rope.scaling.{key}")
+    dim = facts.size("rope.dimension_count", head)
+    return Rotation(facts.number("rope.freq_base", 10000.0), dim, kind, options)
+
+
 def _gemma(name: str, width: int, heads: int, head: int, layers: int, window: int) -> dict[str, Any]:
     """What Gemma's files leave to the reader: which layers have a window, and how scores are scaled."""
     every = 2 if name == "gemma2" else 6
@@ -193,6 +205,27 @@ _MODEL_TYPES = {
     "gpt2": "gpt2", "smollm": "llama",
 }  # fmt: skip
 
+# model_type → what transformers takes where a config.json does not say, if that is not what others take
+_LEFT_OUT: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131072},
+    "mixtral": {"num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "qwen2": {"num_key_value_heads": 32, "max_position_embeddings": 32768, "max_window_layers": 28},
+    "qwen3": {"num_key_value_heads": 32, "max_position_embeddings": 32768, "max_window_layers": 28,
+              "head_dim": 128},
+    "qwen3_moe": {"num_key_value_heads": 4, "max_position_embeddings": 32768, "num_experts": 128,
+                  "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+    "phi3": {"max_position_embeddings": 4096, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+    "gemma2": {"vocab_size": 256000, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+               "query_pre_attn_scalar": 256, "sliding_window": 4096, "max_position_embeddings": 8192,
+               "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0,
+               "final_logit_softcapping": 30.0},
+    "gemma3_text": {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                    "query_pre_attn_scalar": 256, "sliding_window": 4096, "max_position_embeddings": 131072,
+                    "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6},
+}  # fmt: skip
+_LEFT_OUT["gemma3"] = _LEFT_OUT["gemma3_text"]
+
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -206,7 +239,7 @@ def from_json(data: Mapping[str, Any]) -> Config:
     if name is None:
         raise UnsupportedModel(f"config.json's model_type is {kind!r}; there are {', '.join(_MODEL_TYPES)}")
     inner = data.get("text_config") if kind == "gemma3" else None
-    data = inner if isinstance(inner, Mapping) else data
+    data = _LEFT_OUT.get(str(kind), {}) | dict(inner if isinstance(inner, Mapping) else data)
     facts = _Facts(data)
     if name == "gpt2":
         return _checked(_gpt2(facts))
@@ -217,6 +250,12 @@ def from_json(data: Mapping[str, Any]) -> Config:
         window = 0
     types = data.get("layer_types")
     windowed = tuple(t == "sliding_attention" for t in types) if isinstance(types, list) else ()
+    if not windowed and facts.has("max_window_layers"):
+        first = facts.size("max_window_layers", least=0)
+        windowed = tuple(i >= first for i in range(layers))
+    elif not windowed and name == "gemma3":
+        every = facts.size("sliding_window_pattern", 6)
+        windowed = tuple(bool((i + 1) % every) for i in range(layers))
     if window and windowed and len(windowed) != layers:
         raise FormatError(f"config.json has {len(windowed)} layer_types for {layers} layers")
     choices: dict[str, Any] = {}
@@ -237,10 +276,6 @@ def from_json(data: Mapping[str, Any]) -> Config:
         choices["experts_hidden"] = facts.size("moe_intermediate_size", facts.size("intermediate_size"))
         choices["normalized_experts"] = name == "mixtral" or bool(data.get("norm_topk_prob"))
     activation = data.get("hidden_activation") or data.get("hidden_act") or "silu"
-    if activation not in _ACTIVATIONS:
-        raise UnsupportedModel(
-            f"config.json's activation is {activation!r}; there are {', '.join(_ACTIVATIONS)}"
-        )
     return _checked(
         Config(
             architecture=name,
@@ -255,11 +290,18 @@ def from_json(data: Mapping[str, Any]) -> Config:
             eps=facts.number("rms_norm_eps", 1e-6),
             rotation=_rotation(data, head, "full_attention", "rope_theta"),
             window=window,
-            activation=_ACTIVATIONS[activation],
+            activation=_activation(activation),
             name=str(data.get("_name_or_path") or name),
             **choices,
         )
     )
+
+
+def _activation(name: object) -> str:
+    found = _ACTIVATIONS.get(str(name))
+    if found is None:
+        raise UnsupportedModel(f"config.json's activation is {name!r}; there are {', '.join(_ACTIVATIONS)}")
+    return found
 
 
 def _rotation(data: Mapping[str, Any], head: int, kind: str, base_key: str) -> Rotation:
@@ -273,21 +315,32 @@ def _rotation(data: Mapping[str, Any], head: int, kind: str, base_key: str) -> R
     )
     default = 10000.0
     base = options.get("rope_theta", data.get(base_key, default))
-    partial = options.get("partial_rotary_factor", data.get("partial_rotary_factor", 1.0))
+    partial = 1.0
+    if data.get("model_type") == "phi3":  # of the others transformers turns whole heads, whatever is said
+        partial = options.get("partial_rotary_factor", data.get("partial_rotary_factor", 1.0))
     if not isinstance(base, int | float) or not isinstance(partial, int | float):
         raise FormatError(
             f"config.json's rotary embeddings have a base of {base!r} and a part of {partial!r}"
         )
-    for key in ("original_max_position_embeddings", "max_position_embeddings"):
-        if key not in options and isinstance(data.get(key), int):
-            options[key] = data[key]
     name = str(options.get("rope_type", options.get("type", "none")))
-    dim = int(head * partial)
-    return Rotation(float(base), dim, {"default": "none", "su": "longrope"}.get(name, name), options)
+    name = {"default": "none", "su": "longrope"}.get(name, name)
+    longest, original = "max_position_embeddings", "original_max_position_embeddings"
+    if isinstance(data.get(longest), int):
+        options.setdefault(longest, data[longest])
+        options.setdefault(original, data[longest])
+    if isinstance(data.get(original), int):
+        options[original] = data[original]
+    return Rotation(float(base), int(head * partial), name, options)
 
 
 def _gpt2(facts: _Facts) -> Config:
     width, heads = facts.size("n_embd"), facts.size("n_head")
+    data, choices = facts.data, dict(CHOICES["gpt2"])
+    if data.get("scale_attn_by_inverse_layer_idx"):
+        raise UnsupportedModel("config.json scales scores by the number of the layer, which is not there")
+    if data.get("scale_attn_weights") is False:
+        choices["scale"] = 1.0
+    choices["activation"] = _activation(data.get("activation_function") or "gelu_new")
     return Config(
         architecture="gpt2",
         vocabulary=facts.size("vocab_size"),
@@ -300,5 +353,5 @@ def _gpt2(facts: _Facts) -> Config:
         context=facts.size("n_positions", 1024),
         eps=facts.number("layer_norm_epsilon", 1e-5),
         rotation=None,
-        **CHOICES["gpt2"],
+        **choices,
     )

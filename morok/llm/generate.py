@@ -31,7 +31,6 @@ from morok.llm.sampling import Sampling
 from morok.llm.template import render
 from morok.llm.text import GUESSES, Piece, Request, Slot, Text, common
 from morok.llm.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
-from morok.nn.gguf import read_gguf
 from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.gradient_track import no_grad
 from morok.tensor.jit.jit import jit
@@ -116,6 +115,11 @@ class Model:
             self.reserve(len(self._slots) + 1)
             self._slots.append(Slot(len(self._slots)))
             return self._slots[-1]
+
+    @property
+    def taken(self) -> int:
+        """How many caches have an owner."""
+        return len(self._slots)
 
     @property
     def slot(self) -> Slot:
@@ -238,9 +242,10 @@ class Model:
         ignore_end: bool = False,
         slide: bool = False,
         speculate: bool = False,
+        answer: bool = False,
         **sampling: Any,
     ) -> Request:
-        """A prompt and options, checked."""
+        """A prompt and options, checked. An answer is a text of its own: a space at its beginning is none."""
         tokens = self._tokens(prompt)
         checked = self.check_tokens(tokens, room=1)
         room = self.context - len(checked)
@@ -256,7 +261,9 @@ class Model:
         if unknown:
             raise ArgumentError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
         most = room if max_tokens is None else max_tokens if slide else min(max_tokens, room)
-        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide, speculate)
+        return Request(
+            checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide, speculate, answer=answer
+        )
 
     def _tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if not isinstance(prompt, str):
@@ -324,7 +331,7 @@ class Model:
 
     def stream_chat(self, messages: object, **options: Any) -> Iterator[Piece]:
         """The answer in a conversation, piece by piece."""
-        return self.stream(self.chat_prompt(messages), **options)
+        return self.stream(self.chat_prompt(messages), answer=True, **options)
 
     def chat(self, messages: object, **options: Any) -> str:
         """The answer in a conversation."""
@@ -358,7 +365,7 @@ def _loaded(name: str, context: int | None, cache_type: str, device: str | None,
         has_tokenizer = os.path.exists(os.path.join(name, "tokenizer.json"))
         tokenizer = tokenizer_of_folder(name) if has_tokenizer else None
     else:
-        entries, metadata = read_gguf(name)
+        entries, metadata = weights.read_parts(name)
         words = metadata.get("tokenizer.ggml.tokens")
         table = entries.get("token_embd.weight")
         if table is None or len(table.shape) != 2:

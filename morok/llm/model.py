@@ -310,9 +310,9 @@ class Decoder:
             self.places = (
                 wanted.rows(Tensor.arange(longest, device=device)).pad(((0, slack), (0, 0))).realize()
             )
-        self.turns = None if config.rotation is None else turns(config.rotation, self.room, device)
+        self.turns = None if config.rotation is None else turns(config.rotation, self.room, device, longest)
         local = config.local_rotation
-        self.local_turns = self.turns if local is None else turns(local, self.room, device)
+        self.local_turns = self.turns if local is None else turns(local, self.room, device, longest)
 
     def caches(self, kind: str = "float32", texts: int = 1) -> list[Cache]:
         """Room for the keys and values of all layers."""

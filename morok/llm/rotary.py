@@ -14,9 +14,10 @@ from morok.tensor.tensor import Tensor
 Turns = tuple[Tensor, Tensor]  # cosines and sines, (positions, numbers of a head that turn)
 
 
-def turns(rotation: Rotation, positions: int, device: str | None = None) -> Turns:
-    """Cosines and sines for so many positions, the first half of the numbers paired with the second."""
-    speeds, strength = _speeds(rotation, positions)
+def turns(rotation: Rotation, positions: int, device: str | None = None, longest: int | None = None) -> Turns:
+    """Cosines and sines for so many positions, the first half of the numbers paired with the second.
+    `longest` is how many of them a text can have."""
+    speeds, strength = _speeds(rotation, positions if longest is None else longest)
     angles = np.arange(positions, dtype=np.float64)[:, None] * speeds
     wide = np.concatenate((angles, angles), axis=-1)
     cosines, sines = (
@@ -41,8 +42,8 @@ def _number(rotation: Rotation, key: str, default: float | None = None) -> float
     return float(value)
 
 
-def _speeds(rotation: Rotation, positions: int) -> tuple[np.ndarray, float]:
-    """Angles per position, and a factor of all cosines and sines."""
+def _speeds(rotation: Rotation, longest: int) -> tuple[np.ndarray, float]:
+    """Angles per position, and a factor of all cosines and sines, of texts of so many positions at most."""
     pairs = np.arange(0, rotation.dim, 2, dtype=np.float64) / rotation.dim
     speeds = rotation.base**-pairs
     strength = 1.0
@@ -55,12 +56,12 @@ def _speeds(rotation: Rotation, positions: int) -> tuple[np.ndarray, float]:
     elif rotation.kind == "yarn":
         speeds, strength = _yarn(rotation, speeds)
     elif rotation.kind == "longrope":
-        speeds, strength = _long(rotation, speeds, positions)
+        return _long(rotation, speeds, longest)
     elif rotation.kind not in ("none", "llama3"):
         raise UnsupportedModel(
             f"there are no rotary embeddings of type {rotation.kind!r}; linear, llama3, yarn, longrope are"
         )
-    return speeds, strength
+    return speeds, strength * _number(rotation, "attn_factor", 1.0)  # which GGUF has beside its own
 
 
 def _fitting(factors: object, count: int) -> np.ndarray:
@@ -89,22 +90,27 @@ def _yarn(rotation: Rotation, speeds: np.ndarray) -> tuple[np.ndarray, float]:
     def pair_of(turning: float) -> float:
         return rotation.dim * math.log(original / (turning * 2 * math.pi)) / (2 * math.log(rotation.base))
 
-    first, last = max(math.floor(pair_of(fast)), 0), min(math.ceil(pair_of(slow)), rotation.dim - 1)
+    whole = rotation.options.get("truncate") is not False
+    low, high = pair_of(fast), pair_of(slow)
+    first = max(math.floor(low) if whole else low, 0)
+    last = min(math.ceil(high) if whole else high, rotation.dim - 1)
     stays = 1 - np.clip((np.arange(len(speeds)) - first) / max(last - first, 0.001), 0, 1)
     strength = rotation.options.get("attention_factor")
     if not isinstance(strength, int | float):
-        strength = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+        own, all_dim = (_number(rotation, key, 0.0) for key in ("mscale", "mscale_all_dim"))
+        growth = 0.1 * math.log(factor) if factor > 1 else 0.0
+        strength = (growth * own + 1) / (growth * all_dim + 1) if own and all_dim else growth + 1
     return speeds / factor * (1 - stays) + speeds * stays, float(strength)
 
 
-def _long(rotation: Rotation, speeds: np.ndarray, positions: int) -> tuple[np.ndarray, float]:
+def _long(rotation: Rotation, speeds: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
     """A factor per pair, others for contexts beyond the original one."""
     original = _number(rotation, "original_max_position_embeddings")
-    longest = _number(rotation, "max_position_embeddings", float(positions))
-    name = "long_factor" if positions > original else "short_factor"
+    most = _number(rotation, "max_position_embeddings", float(longest))
+    name = "long_factor" if longest > original else "short_factor"
     factors = _fitting(rotation.options.get(name, ()), len(speeds))
-    strength = rotation.options.get("attention_factor")
+    strength = rotation.options.get("attention_factor", rotation.options.get("attn_factor"))
     if not isinstance(strength, int | float):
-        scale = _number(rotation, "factor", longest / original)
+        scale = _number(rotation, "factor", most / original)
         strength = 1.0 if scale <= 1 else math.sqrt(1 + math.log(scale) / math.log(original))
     return speeds / factors, float(strength)

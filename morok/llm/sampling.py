@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -26,6 +26,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     seed: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token, added before anything else
 
     def __post_init__(self) -> None:
         limits = (
@@ -43,6 +44,9 @@ class Sampling:
                 raise ArgumentError(f"{name} must be a number from {low} to {high}, not {value!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise ArgumentError(f"seed must be a whole number, not {self.seed!r}")
+        for token, value in self.logit_bias.items():
+            if token < 0 or isinstance(value, bool | str | None) or not -100 <= value <= 100:
+                raise ArgumentError(f"logit_bias must be numbers from -100 to 100 by token, not {value!r}")
 
 
 @final
@@ -79,6 +83,11 @@ class Sampler:
 
     def _penalized(self, logits: np.ndarray, before: Sequence[int]) -> np.ndarray:
         o = self.options
+        if o.logit_bias:
+            logits = logits.copy()
+            for token, value in o.logit_bias.items():
+                if token < len(logits):
+                    logits[token] += value
         plain = o.repetition_penalty == 1.0 and not o.frequency_penalty and not o.presence_penalty
         if plain or not len(before):
             return logits

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -65,6 +66,9 @@ def _options(data: dict[str, Any]) -> dict[str, Any]:
         raise ApiError(400, "n must be 1: a request has one answer")
     if data.get("tools") or data.get("functions"):
         raise ApiError(400, "tools are not there")
+    for name in ("echo", "suffix"):
+        if data.get(name):
+            raise ApiError(400, f"{name} is not there")
     kind = data.get("response_format")
     if kind is not None and kind != {"type": "text"}:
         raise ApiError(400, "response_format must be text")
@@ -76,12 +80,24 @@ def _options(data: dict[str, Any]) -> dict[str, Any]:
     found = {name: _field(data, name, kind_of) for name, kind_of in _SAMPLING.items()}
     found = {name: value for name, value in found.items() if value is not None}
     found.setdefault("temperature", 1.0)
+    found["logit_bias"] = _bias(data)
     most = _field(data, "max_completion_tokens", int, _field(data, "max_tokens", int))
     return found | {
         "max_tokens": most,
         "stop": stop or (),
         "slide": _field(data, "context_shift", bool, False),
     }
+
+
+def _bias(data: dict[str, Any]) -> dict[int, float]:
+    """What is added to logits, by token; JSON's keys are texts."""
+    found = _field(data, "logit_bias", dict, {})
+    wrong = next((key for key in found if not key.isascii() or not key.isdigit() or len(key) > 9), None)
+    if wrong is not None:
+        raise ApiError(400, f"logit_bias has the key {wrong!r}, which is no token")
+    if any(type(value) not in (int, float) for value in found.values()):
+        raise ApiError(400, "logit_bias must be numbers by token")
+    return {int(key): value for key, value in found.items()}
 
 
 @final
@@ -103,7 +119,7 @@ class Asked:
             prompt = _prompt(data.get("prompt"))
             options["max_tokens"] = 16 if options["max_tokens"] is None else options["max_tokens"]
         self.logprobs = logprobs is not None
-        self.request: Request = model.request(prompt, logprobs=logprobs, **options)
+        self.request: Request = model.request(prompt, logprobs=logprobs, answer=chat, **options)
 
 
 def _prompt(value: Any) -> Any:
@@ -126,6 +142,7 @@ class Answer:
         self.model, self.name, self.asked = model, name, asked
         self.id = ("chatcmpl-" if asked.chat else "cmpl-") + uuid.uuid4().hex
         self.created = int(time.time())
+        self.offset = 0  # characters of tokens whose logarithms are out
 
     def _frame(self, choices: list[dict[str, Any]], chunk: bool) -> dict[str, Any]:
         kind = ("chat.completion" if self.asked.chat else "text_completion") + (
@@ -149,24 +166,33 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": request.reused},
         }
 
-    def _text(self, token: int) -> str:
-        return self.model.need_tokenizer().decode([token], special=True)
+    def _text(self, token: int) -> tuple[str, bytes]:
+        """A token as a text, and its bytes; a part of a letter is written as OpenAI writes it."""
+        raw = self.model.need_tokenizer().bytes_of(token)
+        try:
+            return raw.decode(), raw
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{b:02x}" for b in raw), raw
 
     def _logprobs(self, pieces: list[Piece]) -> Any:
         known = [p for p in pieces if p.token is not None and p.logprob is not None]
         if not self.asked.logprobs:
             return None
         if not self.asked.chat:
+            offsets = []
+            for p in known:
+                offsets.append(self.offset)
+                self.offset += len(p.text)
             return {
-                "tokens": [self._text(p.token or 0) for p in known],
+                "tokens": [self._text(p.token or 0)[0] for p in known],
                 "token_logprobs": [p.logprob for p in known],
-                "top_logprobs": [{self._text(t): value for t, value in p.top_logprobs} for p in known],
-                "text_offset": [],
+                "top_logprobs": [{self._text(t)[0]: value for t, value in p.top_logprobs} for p in known],
+                "text_offset": offsets,
             }
 
         def entry(token: int, value: float | None) -> dict[str, Any]:
-            text = self._text(token)
-            return {"token": text, "logprob": value, "bytes": list(text.encode())}
+            text, raw = self._text(token)
+            return {"token": text, "logprob": value, "bytes": list(raw)}
 
         return {
             "content": [
@@ -354,6 +380,12 @@ def app(
         yield
         engine.close()
 
-    found = Starlette(lifespan=lifespan, routes=Service(engine, name, api_key, most_bytes).routes())
+    async def refused(http: Http, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        said = ApiError(error.status_code, f"{http.method} {http.url.path}: {error.detail}")
+        return JSONResponse(said.body(), error.status_code, headers=error.headers)
+
+    routes = Service(engine, name, api_key, most_bytes).routes()
+    found = Starlette(lifespan=lifespan, routes=routes, exception_handlers={HTTPException: refused})
     found.state.engine = engine
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from morok.errors import MorokError
-from morok.llm.generate import Model
+from morok.llm.generate import CHUNK, Model
 from morok.llm.text import Piece, Request, Slot, Text, common
 
 
@@ -66,7 +66,21 @@ class Engine:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokens")
         self._asked: list[_Ask] = []
         self._driver: asyncio.Task[None] | None = None
-        model.reserve(slots)
+        model.reserve(model.taken + slots)  # at once: caches that grow forget what they had
+
+    def prepare(self) -> None:
+        """Plans for a short prompt, a longer one and two texts at once, before somebody waits for them."""
+        slots = [self._new_slot() for _ in range(min(2, self.most_slots))]
+        for slot in slots:
+            self.model.advance(slot, [0] * min(CHUNK + 1, self.model.context))
+        self.model.advance_together([(slot, [0] * len(slot.tokens)) for slot in slots])
+        for slot in slots:
+            slot.tokens.clear()
+        self.free += slots
+
+    def _new_slot(self) -> Slot:
+        self.made += 1
+        return self.model.new_slot()
 
     async def pieces(self, request: Request) -> AsyncGenerator[Piece]:
         """The pieces of a request's text, from when it has a slot."""
@@ -148,8 +162,7 @@ class Engine:
         if best is not None and (common(best.tokens, request.prompt) or self.made >= self.most_slots):
             self.free.remove(best)
             return best
-        self.made += 1
-        return self.model.new_slot()
+        return self._new_slot()
 
     def _give(self, slot: Slot) -> None:
         self.free.append(slot)

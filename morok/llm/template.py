@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,8 +11,6 @@ from typing import Any, NoReturn
 from morok.errors import ArgumentError, FormatError, MorokError
 
 MOST_TEMPLATE = 1 << 20  # characters of a template
-MOST_TEXT = 1 << 24  # characters of what it writes
-MOST_RANGE = 100_000
 
 _PLAIN = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
@@ -36,18 +35,38 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
             if any(not isinstance(p, str) for p in parts):
                 raise ArgumentError(f"messages[{i}].content has a part that is not text")
             content = "".join(str(p) for p in parts)
+        if content is None and message["role"] == "assistant":  # it has called something instead
+            content = ""
         if not isinstance(content, str):
             raise ArgumentError(f"messages[{i}].content must be a text")
-        found.append({**message, "content": content})
+        found.append({**message, "content": content} | _calls(message, i))
     return found
+
+
+def _calls(message: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """The calls of tools that a message has, with arguments as templates read them: the API has a text."""
+    calls = message.get("tool_calls")
+    if calls is None:
+        return {}
+    found = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+            raise ArgumentError(f"messages[{i}].tool_calls must be a list of objects with a function")
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            with contextlib.suppress(ValueError, RecursionError):
+                arguments = json.loads(arguments)
+        found.append({**call, "function": {**function, "arguments": arguments}})
+    return {"tool_calls": found}
 
 
 def render(template: str | None, messages: object, names: Mapping[str, str], **options: Any) -> str:
     """A conversation as the text that the model continues."""
     try:
         from jinja2 import TemplateError
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        from morok.llm.sandbox import MOST_TEXT, Sandbox
     except ImportError:
         raise MorokError("chat templates need the package jinja2: pip install 'morok[llm]'") from None
     checked = check_messages(messages)
@@ -60,29 +79,13 @@ def render(template: str | None, messages: object, names: Mapping[str, str], **o
     def refuse(message: str) -> NoReturn:
         raise ArgumentError(f"the model's chat template refuses the conversation: {message}")
 
-    counted = 0
-
-    def bounded(*limits: int) -> range:
-        nonlocal counted
-        found = range(*limits)
-        counted += len(found)
-        if counted > MOST_RANGE:
-            raise FormatError("the model's chat template counts without an end")
-        return found
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.intercepted_binops = frozenset(("**", "*", "+"))
-    environment.call_binop = _bounded_operator  # type: ignore[method-assign]
-    environment.filters["tojson"] = lambda x, **k: json.dumps(x, ensure_ascii=False, **k)
+    environment = Sandbox()
     environment.globals |= {
         "raise_exception": refuse,
-        "range": bounded,
         "strftime_now": lambda form: datetime.now().strftime(form),
     }
     try:
-        compiled = environment.from_string(source)
+        compiled = environment.compiled(source)
         pieces, length = [], 0
         for piece in compiled.generate(
             messages=checked, add_generation_prompt=True, tools=None, documents=None, **names, **options
@@ -107,17 +110,4 @@ def render(template: str | None, messages: object, names: Mapping[str, str], **o
         RecursionError,
         MemoryError,
     ) as error:
-        raise FormatError(f"the model's chat template fails: {error}") from None
-
-
-def _bounded_operator(context: object, operator: str, left: Any, right: Any) -> Any:
-    """Sums and products of texts and numbers that a conversation can need, and no larger ones."""
-    if operator == "+":
-        return left + right
-    if operator == "**":
-        raise FormatError("the model's chat template uses powers")
-    sizes = [len(v) for v in (left, right) if hasattr(v, "__len__")]
-    times = [v for v in (left, right) if isinstance(v, int)]
-    if sizes and times and sizes[0] * times[0] > MOST_TEXT:
-        raise FormatError(f"the model's chat template writes more than {MOST_TEXT} characters")
-    return left * right
+        raise FormatError(f"the model's chat template fails: {str(error) or type(error).__name__}") from None

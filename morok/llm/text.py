@@ -56,6 +56,7 @@ class Request:
     ignore_end: bool = False
     slide: bool = False  # a full context loses its older half and goes on, instead of ending the text
     speculate: bool = False  # guesses are tried several at a time
+    answer: bool = False  # a text of its own; else it goes on where the prompt ends
     reused: int = 0  # tokens of the prompt that were in the cache
     found: list[int] = field(default_factory=list)
 
@@ -67,7 +68,8 @@ class Text:
     def __init__(self, request: Request, tokenizer: Tokenizer | None, context: int, slot: Slot) -> None:
         self.request, self.context, self.slot = request, context, slot
         self.sampler = Sampler(request.sampling)
-        self.writer = Writer(tokenizer, request.stop)
+        before = () if request.answer else request.prompt[-_CONTEXT:]
+        self.writer = Writer(tokenizer, request.stop, before)
         self.ends = frozenset() if tokenizer is None or request.ignore_end else tokenizer.ends
         self.tokens = list(request.prompt)
         self.left = request.max_tokens
@@ -118,40 +120,67 @@ def _logprobs(
     return float(shares[token]), tuple((int(t), float(shares[t])) for t in best)
 
 
+_CONTEXT = 4  # tokens after which the next one is decoded: what a space at its beginning is depends on them
+_MOST_AT_ONCE, _MOST_GARBAGE = 16, 64  # tokens that are decoded together
+_MOST_PARTS = 3  # tokens, and characters that stand for what is none, before a letter is whole
+
+
 @final
 class Writer:
     """Tokens to text: letters of several tokens are held back until they are whole, and so is what may
-    become a text to stop at."""
+    become a text to stop at. `before` is what the text goes on from."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str], before: Sequence[int] = ()) -> None:
         self.tokenizer, self.stop = tokenizer, stop
-        self.tokens: list[int] = []
-        self.given = 0  # characters that are out
-        self.before = 0  # tokens that are decoded once and for all
+        self.tokens = list(before)  # the last ones
+        self.known = 0 if tokenizer is None else len(_whole(tokenizer.decode(self.tokens)))  # of their text
+        self.parts = 0  # tokens of a letter that is not whole
         self.text = ""
+        self.given = 0  # characters that are out
 
     def add(self, token: int) -> tuple[str, bool]:
         """What can be given out now, and whether a text to stop at was found."""
         if self.tokenizer is None:
             return "", False
         self.tokens.append(token)
-        text = self.tokenizer.decode(self.tokens)
-        whole = text.rstrip("\ufffd") if text.endswith("\ufffd") else text
-        found = [at for s in self.stop if (at := text.find(s, max(0, self.given - len(s)))) >= 0]
+        decoded = self.tokenizer.decode(self.tokens)
+        whole = _whole(decoded)
+        self.parts = 0 if len(whole) == len(decoded) else self.parts + 1
+        if self.parts > _MOST_PARTS:  # bytes that are no letter
+            whole = decoded[: max(len(whole), len(decoded) - _MOST_PARTS)]
+        if len(whole) > self.known:
+            self.text, self.known = self.text + whole[self.known :], len(whole)
+        if len(self.tokens) > (_MOST_GARBAGE if self.parts else _MOST_AT_ONCE):
+            self._forget(decoded)
+        found = [at for s in self.stop if (at := self.text.find(s, max(0, self.given - len(s)))) >= 0]
         if found:
             end = max(min(found), self.given)
-            piece, self.given, self.text = text[self.given : end], end, text[:end]
+            piece, self.given, self.text = self.text[self.given : end], end, self.text[:end]
             return piece, True
-        self.text = text
-        held = max((_overlap(whole, s) for s in self.stop), default=0)
-        end = max(self.given, len(whole) - held)
-        piece, self.given = text[self.given : end], end
+        held = max((_overlap(self.text, s) for s in self.stop), default=0)
+        end = max(self.given, len(self.text) - held)
+        piece, self.given = self.text[self.given : end], end
         return piece, False
+
+    def _forget(self, decoded: str) -> None:
+        """Leaves the last tokens alone, if they are a text by themselves."""
+        assert self.tokenizer is not None
+        last = self.tokenizer.decode(self.tokens[-_CONTEXT:])
+        known = len(last) - (len(decoded) - self.known)
+        if known > 0 and decoded.endswith(last) and (self.parts or not last.startswith("\ufffd")):
+            self.tokens, self.known = self.tokens[-_CONTEXT:], known
 
     def rest(self) -> str:
         """What was held back."""
+        if self.tokenizer is not None and self.parts:
+            self.text, self.parts = self.text + self.tokenizer.decode(self.tokens)[self.known :], 0
         piece, self.given = self.text[self.given :], len(self.text)
         return piece
+
+
+def _whole(text: str) -> str:
+    """Without what may become another letter."""
+    return text.rstrip("\ufffd") if text.endswith("\ufffd") else text
 
 
 def _overlap(text: str, stop: str) -> int:

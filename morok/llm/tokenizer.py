@@ -6,8 +6,10 @@ The work is done by the package `tokenizers`; here its parts are put together as
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, final
 
 from morok.errors import ArgumentError, FormatError, MorokError, UnsupportedModel
@@ -29,6 +31,12 @@ _CUTS: dict[str, tuple[str | None, bool, bool]] = {
     "llama-bpe": (_GPT4 % "{1,3}", False, False),
     "llama3": (_GPT4 % "{1,3}", False, False),
     "qwen2": (_GPT4 % "", False, True),
+}
+
+
+_SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that are letters of their own
+_BYTES = {chr(b): b for b in _SEEN} | {
+    chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in _SEEN)
 }
 
 
@@ -56,7 +64,10 @@ class Tokenizer:
         """The tokens of a text; with `special`, as the beginning of a document where the model wants that."""
         if not isinstance(text, str):
             raise ArgumentError(f"a prompt is a text, not {type(text).__name__}")
-        found = list(self.inner.encode(text, add_special_tokens=False).ids)
+        try:
+            found = list(self.inner.encode(text, add_special_tokens=False).ids)
+        except (TypeError, UnicodeEncodeError):
+            raise ArgumentError("the text has half of a pair of surrogates, which is no character") from None
         if special and self.add_bos and self.bos is not None and found[:1] != [self.bos]:
             found.insert(0, self.bos)
         return found
@@ -64,6 +75,21 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int], special: bool = False) -> str:
         """The text of some tokens; without the special ones, unless they are asked for."""
         return str(self.inner.decode(list(tokens), skip_special_tokens=not special))
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for, which may be a part of a letter."""
+        text = self.inner.id_to_token(token) or ""
+        if self._in_bytes:
+            found = [_BYTES.get(c) for c in text]
+            return text.encode() if None in found else bytes(b for b in found if b is not None)
+        byte = re.fullmatch("<0x([0-9A-Fa-f]{2})>", text)
+        return bytes([int(byte[1], 16)]) if byte is not None else text.replace("▁", " ").encode()
+
+    @cached_property
+    def _in_bytes(self) -> bool:
+        """Whether the letters of tokens stand for bytes, as GPT-2 has it."""
+        decoder = self.inner.decoder
+        return decoder is not None and b"ByteLevel" in decoder.__getstate__()
 
     @property
     def size(self) -> int:

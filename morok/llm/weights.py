@@ -19,7 +19,7 @@ from morok.llm.as_bytes import EXACT
 from morok.llm.config import Config
 from morok.llm.groups import SUFFIXES, Grouped, matrix_of
 from morok.llm.matrix import Matrix, Plain, Stack, pack, pack_stack, stacked
-from morok.nn.gguf import Entry
+from morok.nn.gguf import Entry, read_gguf
 from morok.nn.safetensors import load_safetensors
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
@@ -28,6 +28,30 @@ MOST_CONFIG_BYTES = 64 << 20  # of a JSON file
 
 
 # --- GGUF
+
+
+def read_parts(path: str) -> tuple[dict[str, Entry], dict[str, Any]]:
+    """A file, or all of a model that was split into several, of which any is named."""
+    entries, metadata = read_gguf(path)
+    count = metadata.get("split.count", 0)
+    if type(count) is not int or count < 2:
+        return entries, metadata
+    cut = re.fullmatch(r"(.*-)(\d{5})(-of-(\d{5})\.gguf)", path, re.DOTALL)
+    if cut is None or int(cut[4]) != count:
+        ends = f"-00001-of-{count:05}.gguf"
+        raise FormatError(f"{os.path.basename(path)} is one of {count} files, whose names must end in {ends}")
+    found: dict[str, Entry] = {}
+    for number in range(1, count + 1):
+        name = f"{cut[1]}{number:05}{cut[3]}"
+        if not os.path.exists(name):
+            raise FormatError(f"{os.path.basename(path)} is one of {count} files, and {name} is not there")
+        entries, data = read_gguf(name)
+        metadata = data if number == 1 else metadata
+        twice = next((n for n in entries if n in found), None)
+        if twice is not None or data.get("split.count") != count:
+            raise FormatError(f"{os.path.basename(name)} is not a part of the same model")
+        found |= entries
+    return found, metadata
 
 
 def weights_of_gguf(
@@ -221,17 +245,34 @@ def name_of(name: str, config: Config) -> str | None:
     return f"{layer}.{new}.{kind}"
 
 
+def _files(folder: str) -> list[str]:
+    """The files with a folder's weights: those that its index names, or all."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        found = sorted(f for f in os.listdir(folder) if f.endswith(".safetensors"))
+        if not found:
+            raise FormatError(f"{folder} has no safetensors files")
+        return found
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(f, str) for f in names.values()):
+        raise FormatError(f"{index} has no weight_map of tensors to files")
+    found = sorted(set(names.values()))
+    for file in found:
+        if os.path.basename(file) != file:
+            raise FormatError(f"{index} names {file!r}, which is not in its folder")
+        if not os.path.exists(os.path.join(folder, file)):
+            raise FormatError(f"{folder} lacks {file}, which its index names")
+    return found
+
+
 def weights_of_folder(
     folder: str, config: Config, device: str | None = None, digits: int = EXACT, how: Grouped | None = None
 ) -> dict[str, Any]:
     """All weights of a folder's safetensors files."""
-    files = sorted(f for f in os.listdir(folder) if f.endswith(".safetensors"))
-    if not files:
-        raise FormatError(f"{folder} has no safetensors files")
     found: dict[str, Any] = {}
     experts: dict[str, dict[int, Plain]] = {}
     packed: dict[str, dict[str, Tensor]] = {}
-    for file in files:
+    for file in _files(folder):
         for old, value in load_safetensors(os.path.join(folder, file), device).items():
             layer, _, suffix = old.rpartition(".")
             if how is not None and suffix in SUFFIXES:

@@ -39,12 +39,32 @@ def test_architectures_as_transformers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["llama", "llama tied, biases"])
-def test_a_llama_as_gguf(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", architectures.GGUF)
+def test_architectures_as_gguf(name: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    wanted = architectures.logits(architectures.make(name, tmp_path), TOKENS)
-    path = architectures.write_llama_gguf(tmp_path, tmp_path / "model.gguf")
+    kind, options, more = architectures.GGUF[name]
+    wanted = architectures.logits(architectures.make_of(kind, options, tmp_path), TOKENS)
+    path = architectures.write_model_gguf(tmp_path, tmp_path / "model.gguf", more)
     np.testing.assert_allclose(load(path).score(TOKENS), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", architectures.SAID)
+def test_what_config_json_says_or_leaves_out(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    wanted = architectures.logits(architectures.said_otherwise(name, tmp_path), TOKENS)
+    np.testing.assert_allclose(load(tmp_path).score(TOKENS), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_short_factors_where_texts_are_short(tmp_path: Path) -> None:
+    """Chunks of prompts have room behind the last position of a text, which makes it no longer."""
+    pytest.importorskip("transformers")
+    long = architectures.LONG | {"original_max_position_embeddings": 64}
+    options = {"rope_parameters": long, "original_max_position_embeddings": 64}
+    model = architectures.make_of("Phi3Config", options, tmp_path)
+    wanted = architectures.logits(model, TOKENS[:40])
+    np.testing.assert_allclose(load(tmp_path, context=64).score(TOKENS[:40]), wanted, rtol=0, atol=1e-4)
 
 
 # --- the official client

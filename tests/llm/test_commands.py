@@ -28,7 +28,9 @@ def test_a_message_and_a_conversation(
     assert main(["chat", *options]) == 0
     found = capsys.readouterr()
     assert found.out.count(wanted + "\n") >= 3 and "forget the conversation" in found.out
-    assert "fit in the context" in found.err
+    assert "fit in the context" in found.err and "/clear forgets the conversation" in found.err
+    assert main(["chat", *options, "--prompt", "x" * 200]) == 2
+    assert "fit in the context" in capsys.readouterr().err
 
 
 def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from morok.llm import load
+from morok.llm.template import render
 from tests.llm import files
 from tests.llm.serving import served
 
@@ -67,6 +69,53 @@ def test_a_completion(server: tuple[Any, Any]) -> None:
     assert sampled[0]["choices"][0]["text"] == sampled[1]["choices"][0]["text"]
 
 
+def test_logarithms_of_tokens_that_are_parts_of_letters(server: tuple[Any, Any]) -> None:
+    """The tiny model writes bytes: each is told as it is, and where it stands in the text."""
+    client, _ = server
+    asked = {"max_tokens": 12, "temperature": 0, "logprobs": 1}
+    (choice,) = client.post("/v1/completions", json=asked | {"prompt": "the cat"}).json()["choices"]
+    found = choice["logprobs"]
+    assert any(token.startswith("bytes:\\x") for token in found["tokens"])
+    assert len(found["text_offset"]) == len(found["tokens"]) and found["text_offset"][0] == 0
+    assert found["text_offset"] == sorted(found["text_offset"]) and found["text_offset"][-1] > 0
+    asked |= {"logprobs": True, "top_logprobs": 2, "messages": HELLO}
+    (choice,) = client.post("/v1/chat/completions", json=asked).json()["choices"]
+    content = choice["logprobs"]["content"]
+    raw = b"".join(bytes(entry["bytes"]) for entry in content)
+    assert choice["message"]["content"] == raw.decode(errors="replace") and b"\xef\xbf\xbd" not in raw
+    assert all(entry["top_logprobs"][0]["bytes"] == entry["bytes"] for entry in content)
+    parts = events(client.post("/v1/chat/completions", json=asked | {"stream": True}))
+    found = [p["choices"][0]["logprobs"] for p in parts]
+    assert [entry for logs in found if logs for entry in logs["content"]] == content
+
+
+def test_a_bias_by_token(server: tuple[Any, Any]) -> None:
+    client, engine = server
+    token = engine.model.need_tokenizer().encode("x")[0]
+    asked = {"prompt": "the", "max_tokens": 3, "temperature": 0, "logit_bias": {str(token): 100}}
+    assert client.post("/v1/completions", json=asked).json()["choices"][0]["text"] == "xxx"
+
+
+def test_a_conversation_with_calls_of_tools(server: tuple[Any, Any]) -> None:
+    """An answer that is a call has no text; its arguments come as a text and templates read objects."""
+    client, _ = server
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [5]}'}}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "7"},
+    ]
+    asked = {"messages": messages, "max_tokens": 2, "temperature": 0}
+    assert client.post("/v1/chat/completions", json=asked).status_code == 200
+    template = (
+        "{% for m in messages %}{{ m.tool_calls[0].function.arguments.a[0] if m.tool_calls }}{% endfor %}"
+    )
+    assert render(template, messages, {}) == "5"
+    wrong = [{"role": "assistant", "content": None, "tool_calls": [5]}]
+    reply = client.post("/v1/chat/completions", json={"messages": wrong})
+    assert reply.status_code == 400 and "tool_calls" in reply.json()["error"]["message"]
+
+
 def test_what_is_refused(server: tuple[Any, Any]) -> None:
     client, _ = server
     chat, plain = "/v1/chat/completions", "/v1/completions"
@@ -83,13 +132,22 @@ def test_what_is_refused(server: tuple[Any, Any]) -> None:
         (plain, {"prompt": "the " * 200}, 400, "fit in the context"),
         (plain, {"prompt": "a", "stop": 5}, 400, "stop must be"),
         (plain, [1], 400, "JSON object"),
+        (plain, {"prompt": "a", "echo": True}, 400, "echo is not there"),
+        (plain, {"prompt": "a", "suffix": "b"}, 400, "suffix is not there"),
+        (plain, {"prompt": "a", "logit_bias": {"x": 1}}, 400, "'x', which is no token"),
+        (plain, {"prompt": "a", "logit_bias": {"1": [1]}}, 400, "numbers by token"),
+        (plain, {"prompt": "a", "logit_bias": {"1": 1000}}, 400, "from -100 to 100"),
     ]
     for path, data, status, message in wrong:
         reply = client.post(path, json=data)
         assert (reply.status_code, message in reply.json()["error"]["message"]) == (status, True), reply.text
     assert client.post(chat, content=b"{not json").status_code == 400
+    reply = client.post(plain, content=b'{"prompt": "a\\ud800"}')
+    assert reply.status_code == 400 and "surrogates" in reply.json()["error"]["message"]
     assert client.post(chat, content=b"x" * (5 << 20)).status_code == 413
     assert client.get("/v1/models/other").status_code == 404 and client.get("/nowhere").status_code == 404
+    assert client.get("/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
+    assert client.get(chat).status_code == 405
 
 
 def test_health_models_metrics_page(server: tuple[Any, Any]) -> None:
@@ -134,6 +192,27 @@ def test_many_at_once_get_their_own_answers(server: tuple[Any, Any]) -> None:
         thread.join()
     assert found == {p: engine.model.generate(p, max_tokens=6) for p in prompts}
     assert engine.running == 0 and engine.made <= 2
+
+
+def test_whoever_comes_first_does_not_wait_for_plans(tmp_path: Path) -> None:
+    """What `morok serve` prepares is what requests need, and no slot makes the caches grow."""
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path)
+    model = load(path)
+    with served(model, slots=2) as (address, engine), httpx.Client(base_url=address, timeout=60) as client:
+        engine.prepare()
+        plans = (model._token, model._chunk, model._together)
+        before = [p.traces for p in plans]
+        assert before == [1, 1, 1]
+        prompts = ["the", "a cat", "x" * 70]
+
+        def ask(prompt: str) -> None:
+            asked = {"prompt": prompt, "max_tokens": 6, "temperature": 0}
+            assert client.post("/v1/completions", json=asked).status_code == 200
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(ask, prompts))
+        assert [p.traces for p in plans] == before and engine.made == model.taken == model._texts == 2
 
 
 def test_keys_and_full_lines(tmp_path: Path) -> None:

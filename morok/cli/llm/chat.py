@@ -56,8 +56,8 @@ class Conversation:
     def clear(self) -> None:
         self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
 
-    def answer(self) -> None:
-        """Writes the answer to the last message as it is found, and how fast that was."""
+    def answer(self) -> bool:
+        """Writes the answer to the last message as it is found, and how fast that was; False without one."""
         text, count, started = "", 0, 0.0
         asked = time.perf_counter()
         try:
@@ -71,13 +71,16 @@ class Conversation:
         except MorokError as error:
             self.messages.pop()
             print(f"morok: {error}", file=sys.stderr)
-            return
+            if self.messages:
+                print("/clear forgets the conversation", file=sys.stderr)
+            return False
         print()
         self.messages.append({"role": "assistant", "content": text})
         now = time.perf_counter()
         rate = (count - 1) / (now - started) if count > 1 and now > started else 0.0
         first = (started or now) - asked
         print(f"[{count} tokens, {rate:.1f} a second; the first after {first:.2f} s]", file=sys.stderr)
+        return True
 
     def command(self, line: str) -> bool:
         """What a line with a slash asks for; False at the end."""
@@ -101,8 +104,7 @@ def run(args: Namespace) -> int:
     talk = Conversation(load_model(args), args)
     if args.prompt is not None:
         talk.messages.append({"role": "user", "content": args.prompt})
-        talk.answer()
-        return 0 if talk.messages[-1]["role"] == "assistant" else 2
+        return 0 if talk.answer() else 2
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (arrows and history in what `input` reads)
     if sys.stdin.isatty():

@@ -49,13 +49,14 @@ def run(args: Namespace) -> int:
     key = _key(args.api_key)
     model = load_model(args)
     name = args.name or os.path.splitext(os.path.basename(os.path.normpath(args.model)))[0]
-    model.generate([0], max_tokens=2, ignore_end=True)  # compiled before somebody waits for it
+    application = app(model, name, api_key=key, slots=args.slots, waiting=args.waiting)
+    print("compiling what requests need …", file=sys.stderr)
+    application.state.engine.prepare()
     if key is None and args.host not in ("127.0.0.1", "localhost", "::1"):
         print(
             "morok: whoever reaches this machine can use the server; --api-key limits that", file=sys.stderr
         )
     print(f"http://{args.host}:{args.port}/v1 serves {name}; Ctrl-C ends it", file=sys.stderr)
-    application = app(model, name, api_key=key, slots=args.slots, waiting=args.waiting)
     uvicorn.run(
         application, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=10
     )
