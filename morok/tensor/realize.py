@@ -28,6 +28,7 @@ from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside, renewed_buffer
 from morok.tensor.memory.states import (
+    go_on_from,
     is_computed,
     is_memory,
     last_states,
@@ -84,14 +85,23 @@ def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan
     if states:
         ids = {id(t._storage) for t in tensors if not t._chain}
         others = [s for s in living_storages() if id(s) not in ids]
-        readers, kept = pending_readers(others, walk.number, states, renewed, along)
-        wanted += [(storage, True) for storage, _ in readers]
-        nodes += [storage.node for storage, _ in readers]
-        roots += [root for _, root in readers]
-        known = len(walk.number)
-        walk.extend(roots)
-        if len(walk.number) > known:  # of what others hold, what is computed along
-            named = _named(walk.number)
+        while True:
+            found_along, kept = pending_readers(others, walk.number, states, renewed, along)
+            readers += found_along
+            wanted += [(storage, True) for storage, _ in found_along]
+            nodes += [storage.node for storage, _ in found_along]
+            roots += [root for _, root in found_along]
+            known = len(walk.number)
+            walk.extend(roots)
+            if len(walk.number) == known:
+                break
+            named = _named(walk.number)  # of what others hold, what is computed along
+            reached = last_states(named)
+            if len(reached) == len(states):
+                break
+            states = reached  # assignments that wait run along, and others may read what they overwrite
+            taken = {id(storage) for storage, _ in found_along}
+            others = [s for s in others if id(s) not in taken]
     written = {base_of(state) for state in states}
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
@@ -170,7 +180,27 @@ class _Realization:
             reached = realized_as(new)
             if reached is not None and realized_as(old) is None:
                 set_realized(old, reached)
+        self._let_go_of_history()
         read_from_outside(self.memory)
+
+    def _let_go_of_history(self) -> None:
+        """Storages that were written along are their memory now, or go on from it.
+
+        Steps of a loop would hang on each other else: each assigns to what the one before has left, and what
+        is pending on memory by an old name could not be written in place.
+        """
+        waiting: list[Storage] = []
+        for state in dict.fromkeys(self.states.values()):
+            view = realized_as(state)
+            owner = None if view is None else owner_of(base_of(view))
+            if view is None or owner is None:
+                continue
+            node = owner.node
+            if node is state or self.renewed.get(node) is state:
+                bind_to_memory(owner, view)
+            elif node.op is Ops.AFTER and (owner.leaf or not is_tracked(node)):
+                waiting.append(owner)
+        go_on_from(waiting)
 
     def fail(self) -> None:
         for state in self.states:

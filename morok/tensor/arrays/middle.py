@@ -116,6 +116,6 @@ def _between(x: T, n: int, q: float, how: str) -> T:
 
 
 def part_between(below: T, above: T, weight: Any) -> T:
-    """From one of two neighbours in order toward the other; nothing finite leads away from infinity."""
+    """From one of two neighbours toward the other; nothing finite leads away from an infinite one."""
     alone = eq(below, above) | (eq(below, -math.inf) & (above < math.inf))
     return where(alone, below, lerp(below, above, weight))

@@ -26,6 +26,7 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.export import is_realized
 from morok.tensor.gradient.walk import pull_back
 from morok.tensor.gradient_track import is_tracked, mark, unmark
+from morok.tensor.memory.states import later_name
 from morok.tensor.memory.storage import Storage, has_device, place_of
 
 
@@ -197,6 +198,7 @@ def realized_view(node: UOp) -> UOp:
     chain: list[UOp] = []
     while True:
         view = place_of(node)
+        view = later_name(node) if view is None else view
         if view is not None and view is not node:
             node = view
         elif node.op.is_movement:

@@ -11,6 +11,7 @@ a copy. Readers are storages: a view of one that is written goes along with it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain
 
@@ -127,6 +128,24 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
     return node.replace((substitute(node.src[0], {old: new}), *waits))
 
 
+# What waits to be written to a leaf, as graphs hold it, and as the leaf has it since the memory got another
+# name: gradients look for the leaf. An entry goes with the last graph that holds the node.
+_later: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+
+
+def go_on_from(storages: Sequence[Storage]) -> None:
+    """Storages that wait for assignments do so on their memory by its present name."""
+    for storage, node in zip(storages, resolve([storage.node for storage in storages]), strict=True):
+        if storage.leaf and node is not storage.node:
+            _later[storage.node] = node
+        storage.become(node)
+
+
+def later_name(node: UOp) -> UOp | None:
+    """What a leaf has instead of a node that waits; None if nothing was brought up to date."""
+    return _later.get(node)
+
+
 # --- states of memory
 
 
@@ -163,13 +182,12 @@ def pending_readers(
     gone.update([state for state, last in states.items() if state is not last])
     lasting = set(states.values())
     lost = reaching(roots, gone, lasting)
-    pending = _pending(more)
     is_bound = _bound(order, more)
     computed: list[tuple[Storage, UOp]] = []
     seen: set[UOp] = set()
     for storage, root in zip(lazy, roots, strict=True):
         if root in lost:
-            if along and root not in pending and is_bound(root):
+            if along and is_bound(root):
                 computed.append((storage, root))
             else:
                 _keep_below(root, gone, lasting, seen, kept)
@@ -181,15 +199,6 @@ def _beyond(order: Mapping[UOp, object], roots: Iterable[UOp]) -> list[UOp]:
     found: dict[UOp, None] = {}
     extend_order(found, [root for root in roots if root not in order], order.__contains__)
     return [node for node in found if node not in order]
-
-
-def _pending(more: Iterable[UOp]) -> set[UOp]:
-    """Nodes, beyond what is about to run, with assignments of their own that would have to run first."""
-    pending: set[UOp] = set()
-    for node in more:
-        if node.op is Ops.AFTER or not pending.isdisjoint(node.src):
-            pending.add(node)
-    return pending
 
 
 def reaching(roots: Iterable[UOp], ends: Set[UOp], past: Set[UOp] = frozenset()) -> set[UOp]:
