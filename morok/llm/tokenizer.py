@@ -22,16 +22,44 @@ _GPT4 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# how texts are cut before bytes are merged: a regular expression (None: GPT-2's), single digits, NFC first
-_CUTS: dict[str, tuple[str | None, bool, bool]] = {
-    "default": (None, False, False),
-    "gpt-2": (None, False, False),
-    "gpt2": (None, False, False),
-    "smollm": (None, True, False),
-    "llama-bpe": (_GPT4 % "{1,3}", False, False),
-    "llama3": (_GPT4 % "{1,3}", False, False),
-    "qwen2": (_GPT4 % "", False, True),
+_CASES = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]")  # capitals, small letters
+_GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?{0}*{1}+{2}|[^\r\n\p{L}\p{N}]?{0}+{1}*{2}|\p{N}{3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _by_case(ends: str, digits: str) -> str:
+    """Words begin at their capitals."""
+    found = _GPT4O
+    for i, part in enumerate((*_CASES, ends, digits)):
+        found = found.replace(f"{{{i}}}", part)
+    return found
+
+
+_UNKNOWN = (  # what llama.cpp does where a converter did not know better
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+)
+# how texts are cut before bytes are merged: regular expressions, one after the other (none: GPT-2's), single
+# digits, NFC first
+_CUTS: dict[str, tuple[tuple[str, ...], bool, bool]] = {
+    "default": (_UNKNOWN, False, False),
+    "gpt-2": ((), False, False),
+    "gpt2": ((), False, False),
+    "smollm": ((), True, False),
+    "llama-bpe": ((_GPT4 % "{1,3}",), False, False),
+    "llama3": ((_GPT4 % "{1,3}",), False, False),
+    "dbrx": ((_GPT4 % "{1,3}",), False, False),  # Phi-4
+    "smaug-bpe": ((_GPT4 % "{1,3}",), False, False),
+    "qwen2": ((_GPT4 % "",), False, True),
+    "deepseek-r1-qwen": ((_GPT4 % "",), False, False),
+    "tekken": ((_by_case("", ""),), False, False),  # Mistral Nemo and what followed
+    "gpt-4o": ((_by_case("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}"),), False, False),  # Phi-4 mini
 }
+_WHOLE_FIRST = ("llama-bpe", "llama3", "tekken")  # a word that is a token is not put together
 
 
 _SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that are letters of their own
@@ -148,7 +176,7 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     }
     ends |= {i for i in added if kinds[i] == _CONTROL and tokens[i] in _ENDS}
     pre = metadata.get("tokenizer.ggml.pre", "default")
-    add_bos = metadata.get("tokenizer.ggml.add_bos_token", model == "llama" or pre in ("llama-bpe", "llama3"))
+    add_bos = metadata.get("tokenizer.ggml.add_bos_token", model == "llama" or pre in _WHOLE_FIRST)
     names = {f"{n}_token": tokens[t] for n, t in (("bos", bos), ("eos", eos)) if t is not None}
     template = metadata.get("tokenizer.chat_template")
     return Tokenizer(
@@ -175,10 +203,10 @@ def _byte_pairs(package: Any, metadata: Mapping[str, Any], tokens: list[str]) ->
     pre = metadata.get("tokenizer.ggml.pre", "default")
     if pre not in _CUTS:
         raise UnsupportedModel(f"the file cuts texts by {pre!r}; there are {', '.join(_CUTS)}")
-    pattern, digits, compose = _CUTS[pre]
+    patterns, digits, compose = _CUTS[pre]
     vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     merges = _strings(metadata, "tokenizer.ggml.merges")
-    pairs, ignore = [tuple(merge.split(" ", 1)) for merge in merges], pre in ("llama-bpe", "llama3")
+    pairs, ignore = [tuple(merge.split(" ", 1)) for merge in merges], pre in _WHOLE_FIRST
     try:
         inner = package.Tokenizer(package.models.BPE(vocabulary, pairs, ignore_merges=ignore))
     except Exception:  # what the package raises has no type of its own; and it looks at every pair
@@ -189,9 +217,8 @@ def _byte_pairs(package: Any, metadata: Mapping[str, Any], tokens: list[str]) ->
         raise
     cuts = package.pre_tokenizers
     steps = [cuts.Digits(individual_digits=True)] if digits else []
-    if pattern is not None:
-        steps.append(cuts.Split(package.Regex(pattern), "isolated"))
-    steps.append(cuts.ByteLevel(add_prefix_space=False, use_regex=pattern is None))
+    steps += [cuts.Split(package.Regex(pattern), "isolated") for pattern in patterns]
+    steps.append(cuts.ByteLevel(add_prefix_space=False, use_regex=not patterns))
     inner.pre_tokenizer = cuts.Sequence(steps)
     inner.decoder = package.decoders.ByteLevel()
     if compose:

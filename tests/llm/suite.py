@@ -8,6 +8,7 @@ import importlib.util
 import os
 import threading
 import time
+import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 
 from morok.llm import Model, load
+from morok.llm.tokenizer import _CUTS, tokenizer_of_gguf
+from morok.nn.gguf import read_gguf
 from tests.llm import architectures, files
 from tests.llm.serving import served
 from tests.llm.strings import texts
@@ -256,6 +259,33 @@ def test_smollm2_tokens_as_llama_cpp(smol: Model) -> None:
             asked = {"content": text, "add_special": False, "parse_special": True}
             wanted = client.post("/tokenize", json=asked).json()["tokens"]
             assert smol.need_tokenizer().encode(text, special=False) == wanted, text
+
+
+@pytest.mark.parametrize("pre", [name for name in _CUTS if name not in ("gpt2", "llama3")])
+def test_cuts_as_llama_cpp(pre: str, tmp_path: Path) -> None:
+    """The vocabulary of SmolLM2 with each way of cutting. Qwen's tokenizer composes letters first, and those
+    of Mistral Nemo and GPT-4o have marks within words, which llama.cpp has not."""
+    path = smollm2()
+    xllamacpp, httpx = pytest.importorskip("xllamacpp"), pytest.importorskip("httpx")
+    if path is None:
+        pytest.skip("SmolLM2 is not there")
+    data = {k: v for k, v in read_gguf(path)[1].items() if k.startswith("tokenizer.ggml.")}
+    data |= {"tokenizer.ggml.pre": pre, "llama.vocab_size": len(data["tokenizer.ggml.tokens"])}
+    weights = files.llama_weights()
+    weights["token_embd.weight"] = np.zeros((data["llama.vocab_size"], 64), np.float32)
+    tensors = {name: (0, value.shape, value.tobytes()) for name, value in weights.items()}
+    params = xllamacpp.CommonParams()
+    params.model.path = str(files.write_gguf(tmp_path / "tiny.gguf", files.LLAMA | data, tensors))
+    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 96, 1, 0, False
+    server, tokenizer = xllamacpp.Server(params), tokenizer_of_gguf(data)
+    with httpx.Client(base_url=server.listening_address, timeout=30) as client:
+        for text in texts():
+            composed = unicodedata.is_normalized("NFC", text)
+            if not composed and pre in ("qwen2", "tekken", "gpt-4o"):
+                continue
+            asked = {"content": text, "add_special": False, "parse_special": True}
+            wanted = client.post("/tokenize", json=asked).json()["tokens"]
+            assert tokenizer.encode(text, special=False) == wanted, text
 
 
 def test_smollm2_writes_what_the_reference_writes(smol: Model) -> None:

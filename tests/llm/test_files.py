@@ -255,7 +255,7 @@ STRINGS = [
 ]
 
 
-@pytest.mark.parametrize("pre", ["smollm", "gpt-2", "llama-bpe", "qwen2"])
+@pytest.mark.parametrize("pre", ["default", "smollm", "gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o"])
 def test_texts_come_back(pre: str) -> None:
     tokenizer = tokenizer_of_gguf(files.LLAMA | {"tokenizer.ggml.pre": pre})
     rng = np.random.default_rng(0)
