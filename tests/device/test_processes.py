@@ -137,8 +137,9 @@ def test_no_room_for_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def program(factor: float) -> tuple[list[Tensor], list[np.ndarray]]:
-    """Kernels of four kinds that nobody has compiled before."""
-    a = np.arange(40, dtype=np.float32).reshape(5, 8)
+    """Kernels of four kinds that nobody has compiled before: a number alone does not make others."""
+    rows = round(factor * 16)
+    a = np.arange(8 * rows, dtype=np.float32).reshape(rows, 8) / rows
     x = Tensor(a).realize()
     results = [x * factor, (x + factor).sum(0), (x - factor).max(1), (x.T @ x) * factor]
     return results, [a * np.float32(factor), (a + factor).sum(0), (a - factor).max(1), (a.T @ a) * factor]
