@@ -398,7 +398,9 @@ def _no_contraction(ast: UOp) -> object:
 
 GATES: dict[str, tuple[str, object, str]] = {
     "scores are memory": ("morok.schedule.graph.fusion.families", lambda *_: [], "attention, training"),
-    "masks are memory": ("morok.schedule.graph.attention.beside", lambda *_: set(), "attention in a window"),
+    "masks are memory": (
+        "morok.schedule.graph.attention.one_kernel.beside", lambda *_: set(), "attention in a window",
+    ),
     "one store": (
         "morok.optimize.heuristics.gpu.matmul.find_contraction", _no_contraction, "linear and gelu",
     ),
