@@ -152,7 +152,9 @@ def test_a_stopped_run_goes_on(tmp_path: Any) -> None:
         assert again.learning_rates() == opts[0].learning_rates()
         opts[0] = again
 
-    groups = lambda w, c: [nn.Adam([{"params": [w], "lr": 0.1}, {"params": [c]}], lr=0.01)]  # noqa: E731
+    def groups(w: Tensor, c: Tensor) -> list[Any]:
+        return [nn.Adam([{"params": [w], "lr": 0.1}, {"params": [c]}], lr=0.01)]
+
     found = trained(groups, each=lambda n, opts: stopped(opts, n) if n == 1 else None)
     compare(found, trained(groups))
 

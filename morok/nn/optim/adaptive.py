@@ -234,8 +234,7 @@ class Adamax(Optimizer):
         self.mean, self.largest = self._state(), self._state()
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self.weight_decay
+        g = self._decayed(p, g)
         (b1, b2), m, u = self.betas, self.mean[i], self.largest[i]
         m.assign(m * b1 + g * (1.0 - b1))
         u.assign((u * b2).maximum(g.abs() + self.eps))
@@ -273,8 +272,7 @@ class RMSprop(Optimizer):
         self.mean, self.velocity = self._state_where("centered"), self._state_where("momentum")
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self.weight_decay
+        g = self._decayed(p, g)
         square, mean, velocity = self.square[i], self.mean[i], self.velocity[i]
         square.assign(square * self.alpha + g * g * (1.0 - self.alpha))
         changed, spread = [square], square
@@ -315,8 +313,7 @@ class Adagrad(Optimizer):
         self.square = self._state(at_least_zero("initial_accumulator_value", initial_accumulator_value))
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self.weight_decay
+        g = self._decayed(p, g)
         square = self.square[i]
         square.assign(square + g * g)
         rate = self.rate
@@ -351,8 +348,7 @@ class Adadelta(Optimizer):
         self.square, self.moved = self._state(), self._state()
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self.weight_decay
+        g = self._decayed(p, g)
         square, moved = self.square[i], self.moved[i]
         square.assign(square * self.rho + g * g * (1.0 - self.rho))
         step = (moved + self.eps).sqrt() / (square + self.eps).sqrt() * g

@@ -287,6 +287,10 @@ class Optimizer:
         """The new value of parameter number i, and the states that were assigned to."""
         raise NotImplementedError
 
+    def _decayed(self, p: Tensor, g: Tensor) -> Tensor:
+        """The gradient with that of the weight decay."""
+        return g + p * self.weight_decay if self.weight_decay else g
+
     def _debiased(self, beta: float) -> Tensor:
         """1 - betaⁿ: what an average that began at zero lacks after n steps."""
         exact = -(Tensor(beta, "float64") ** self.steps) + 1.0  # in single precision 1 - 0.999 is off by 5e-5

@@ -38,8 +38,7 @@ class SGD(Optimizer):
         self.velocity = self._state_where("momentum")
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self.weight_decay
+        g = self._decayed(p, g)
         v = self.velocity[i]
         if v is None or not self.momentum:
             return p - g * self.rate, []
