@@ -6,6 +6,8 @@ was changing stays half changed. Three things are done about that, all through `
 - short work that must not be cut in two (LLVM, SQLite, an import) is waited for before the fork;
 - locks that guard only Python objects are made anew in the child (dictionaries are whole at any time);
 - threads and connections are dropped in the child and started again when they are needed.
+
+Properties that are computed once hold no lock at all: `cached_property`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -47,6 +49,31 @@ def renewed(owner: object, name: str, make: Callable[[], T]) -> T:
     _owners[:] = [entry for entry in _owners if entry[0]() is not None]
     _owners.append((weakref.ref(owner), name, make))
     return make()
+
+
+class cached_property(Generic[T]):  # noqa: N801
+    """A property that is computed once for each object: two threads at a time may both compute it.
+
+    Up to Python 3.11 the one of `functools` holds a lock for all objects of a class while it computes: a
+    child that was forked meanwhile would wait for ever, and threads that compile wait for each other.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = ""
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> cached_property[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> cached_property[T] | T:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self._name, self._compute(instance))  # type: ignore[no-any-return]
 
 
 def _renew_all() -> None:

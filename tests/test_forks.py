@@ -1,6 +1,7 @@
 """Children of a process whose other threads are at work: none of them hangs, and all compute."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -155,6 +156,37 @@ def test_a_child_gets_locks_that_nobody_holds() -> None:
     assert owner.lock is not mine and owner.lock.acquire(blocking=False)
     go_on.set()
     thread.join()
+
+
+@needs_fork
+def test_a_child_computes_a_property_that_another_thread_was_computing() -> None:
+    inside, go_on, main = threading.Event(), threading.Event(), threading.get_ident()
+
+    class Owner:
+        @forks.cached_property
+        def answer(self) -> int:
+            if threading.get_ident() != main:
+                inside.set()
+                go_on.wait()
+            return 42
+
+    thread = threading.Thread(target=lambda: Owner().answer)
+    thread.start()
+    inside.wait()
+    if (child := os.fork()) == 0:
+        signal.alarm(20)  # that ends a child that hangs
+        os._exit(0 if Owner().answer == 42 else 3)
+    status = os.waitpid(child, 0)[1]
+    go_on.set()
+    thread.join()
+    assert status == 0
+
+
+def test_all_properties_that_are_computed_once_are_of_that_kind() -> None:
+    texts = {file: file.read_text() for file in (ROOT / "morok").rglob("*.py")}
+    users = [file for file, text in texts.items() if "@cached_property" in text]
+    assert len(users) > 5
+    assert not [file for file in users if "from morok.forks import cached_property" not in texts[file]]
 
 
 def test_a_lock_holds_nobody_alive() -> None:

@@ -13,11 +13,12 @@ Both have names, which stand in graphs where the name of a device does:
 from __future__ import annotations
 
 import math
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import final
 
 from morok.dtype.records import record
 from morok.errors import MeshError
+from morok.forks import cached_property
 
 Group = tuple[str, ...]  # axes of a mesh that cut one axis of a tensor, the first one coarsest; () is none
 Spec = tuple[Group, ...]

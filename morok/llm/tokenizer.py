@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, final
 
 from morok.errors import ArgumentError, FormatError, MorokError, UnsupportedModel
+from morok.forks import cached_property
 from morok.llm.weights import read_json
 
 _CONTROL, _USER = 3, 4  # types of tokens that are found in texts as they are

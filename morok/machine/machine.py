@@ -9,11 +9,11 @@ and printed. A description comes from a file (`files.py`), and the system overri
 from __future__ import annotations
 
 from dataclasses import field, fields, is_dataclass
-from functools import cached_property
 from typing import Any, final
 
 from morok.dtype import FLOATS, DType, float32, float64
 from morok.dtype.records import record
+from morok.forks import cached_property
 from morok.ir.digest import blake2b
 from morok.ir.matrix import MatrixUnit, TileUnit
 from morok.ir.ops import Op, Ops

@@ -6,10 +6,10 @@ the file whether it was measured, and on what.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import final
 
 from morok.dtype.records import record
+from morok.forks import cached_property
 from morok.ir.ops import Op, Ops
 
 _DIVISION = frozenset((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI))

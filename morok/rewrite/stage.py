@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, final
 
 from morok import knobs
 from morok.errors import KnobError
+from morok.forks import cached_property
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op
 from morok.rewrite.engine import Strategy, rewrite

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import final
 
 from morok.device.dump import watching
+from morok.forks import cached_property
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, line_of

@@ -11,7 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, final
 
 from morok import knobs
@@ -23,6 +23,7 @@ from morok.device.registry import get_device
 from morok.dtype import uint8
 from morok.dtype.records import record
 from morok.errors import OutOfRange, VariableError
+from morok.forks import cached_property
 from morok.ir.memory import own_device, written_in
 from morok.ir.node import UOp, large_graph, toposort
 from morok.ir.ops import COLLECTIVES, TRANSFERS, Ops

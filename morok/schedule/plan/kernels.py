@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import final
 
 from morok import knobs
 from morok.caches import Cache
 from morok.dtype import PtrDType, void
+from morok.forks import cached_property
 from morok.ir.bounds import bounds, vmax
 from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, ranges

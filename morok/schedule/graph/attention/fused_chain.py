@@ -9,10 +9,10 @@ clock.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from morok.forks import cached_property
 from morok.ir.bounds import vmax
 from morok.ir.matrix import FUSED_ROWS, FUSED_SIDE, MatrixUnit
 from morok.ir.node import UOp, alu, const, toposort
