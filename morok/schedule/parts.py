@@ -1,14 +1,17 @@
-"""Inputs that a graph sees one stretch of: the graph is that of the stretch alone, wherever it begins.
+"""Memory of which a graph sees one stretch: the graph is that of the stretch alone, wherever it begins.
 
-`x[0] @ w`, `x[1] @ w`, … are one graph then, which is scheduled once. `plan/windows.py` does the same for a
-kernel, which sees more ways to look at memory: columns, and several parts of what one kernel reads.
+`x[0] @ w`, `x[1] @ w`, … are one graph then, and `y[0] = v`, `y[1] = v`, … are another, each scheduled
+once. `plan/windows.py` does the same for a kernel, which sees more ways to look at memory: columns, and
+several parts of what one kernel reads.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import final
 
 from morok.dtype import void
+from morok.dtype.records import record
 from morok.ir.infer import shape
 from morok.ir.layout import is_mesh
 from morok.ir.movement import reshape
@@ -17,68 +20,115 @@ from morok.ir.ops import COLLECTIVES, Ops
 from morok.machine.devices import machine_of
 from morok.schedule.normalise import Normalised
 
-_WRITES = frozenset((Ops.ASSIGN, Ops.AFTER, Ops.SCATTER))
-_SHOWS = _WRITES | {Ops.CONTIGUOUS, Ops.DETACH}
+_SHOWS = frozenset((Ops.ASSIGN, Ops.AFTER, Ops.SCATTER, Ops.CONTIGUOUS, Ops.DETACH))
+_FOLLOWED = frozenset((Ops.PARAM, Ops.RESHAPE, Ops.PLACE, Ops.AFTER))
 
 
-def without_beginnings(form: Normalised) -> tuple[Normalised, dict[int, int]]:
-    """The graph with stretches as inputs, and the elements before them by the number of their PARAM."""
+@final
+@record
+class _Stretch:
+    """What a graph sees of some memory: so many elements, so many others before them."""
+
+    param: UOp
+    start: int
+    count: int
+    boxes: dict[UOp, bool]  # views that show it, and whether to be written
+    after: UOp | None = None  # the memory as a whole, when it has been written
+
+
+def without_beginnings(form: Normalised) -> tuple[Normalised, dict[int, int], dict[int, UOp]]:
+    """The graph with stretches as inputs, the elements before them by the number of their PARAM, and what
+    results that are more than a stretch show instead of it."""
     order = toposort(form.sink)
     if not any(n.op is Ops.SHRINK for n in order):
-        return form, {}
+        return form, {}, {}
     found = _stretches(form.sink, order)
     if not found:
-        return form, {}
+        return form, {}, {}
+    whole = {s.param: make(Ops.PARAM, s.param.dtype, (), _shorter(s), s.param.origin) for s in found}
+    boxes = {box: stretch for stretch in found for box in stretch.boxes}
+    after = {s.after: whole[s.param] for s in found if s.after is not None}
     done: dict[UOp, UOp] = {}
-    starts: dict[int, int] = {}
     for node in order:
-        stretch = found.get(node)
+        stretch = boxes.get(node)
         if stretch is not None:
-            param, sizes, start = stretch
-            starts[int(param.arg[0])] = start
-            whole = make(Ops.PARAM, param.dtype, (), (param.arg[0], prod(sizes), param.arg[2]), param.origin)
-            done[node] = reshape(whole, sizes)
+            shown = reshape(whole[stretch.param], _sizes(node))
+            done[node] = make(Ops.PLACE, shown.dtype, (shown,)) if stretch.boxes[node] else shown
             continue
         src = tuple([done.get(s, s) for s in node.src])
+        if node in after:
+            src = (after[node], *src[1:])
         done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg, node.origin)
     made = {old: done.get(new, new) for old, new in form.made.items()}
     sink = make(Ops.SINK, void, tuple([done[s] for s in form.sink.src]))
-    return Normalised(sink, form.buffers, form.values, made), starts
+    shows = {n: s.src[0] for n, s in enumerate(form.sink.src) if s in after}
+    starts = {int(s.param.arg[0]): s.start for s in found}
+    return Normalised(sink, form.buffers, form.values, made), starts, shows
 
 
-def _stretches(sink: UOp, order: list[UOp]) -> dict[UOp, tuple[UOp, tuple[int, ...], int]]:
-    """The boxes that are all that is seen of an input: the input, the box's sizes, elements before it."""
+def _shorter(stretch: _Stretch) -> tuple[object, ...]:
+    number, _, device = stretch.param.arg
+    return number, stretch.count, device
+
+
+def _stretches(sink: UOp, order: list[UOp]) -> list[_Stretch]:
+    """The memory of which a graph sees one stretch, maybe several times."""
     users: dict[UOp, list[UOp]] = {}
-    kept = {_shown(s) for s in sink.src}  # somebody gets a view of it
+    kept = {_shown(s) for s in sink.src if s.op is not Ops.AFTER}  # somebody gets a view of it
     for node in order:
         if node.op in (Ops.COPY, *COLLECTIVES):
-            return {}  # what is moved is moved as it lies
-        if node.op in _WRITES:
+            return []  # what is moved is moved as it lies
+        if node.op is Ops.SCATTER:
             kept.add(_shown(node.src[0]))
         for source in dict.fromkeys(node.src):
-            if source.op in (Ops.PARAM, Ops.RESHAPE):
+            if source.op in _FOLLOWED:
                 users.setdefault(source, []).append(node)
-    found = {}
+    found = []
     for param in order:
-        if param.op is not Ops.PARAM or param in kept or not begins_anywhere(str(param.arg[2])):
-            continue
-        view = param
-        while len(users[view]) == 1 and users[view][0].op is Ops.RESHAPE:
-            view = users[view][0]
-        if len(users[view]) == 1 and users[view][0].op is Ops.SHRINK:
-            stretch = _stretch(users[view][0], int(param.arg[1]))
+        if param.op is Ops.PARAM and param not in kept and begins_anywhere(str(param.arg[2])):
+            stretch = _stretch_of(param, users)
             if stretch is not None:
-                found[users[view][0]] = (param, *stretch)
+                found.append(stretch)
     return found
 
 
-def _stretch(box: UOp, count: int) -> tuple[tuple[int, ...], int] | None:
-    """Sizes and begin of a box whose elements are neighbours in memory of so many; None for another one."""
+def _stretch_of(param: UOp, users: dict[UOp, list[UOp]]) -> _Stretch | None:
+    """The only stretch of some memory that is read, or written, or both."""
+    found = _Stretch(param, 0, 0, {})
+    views = [(param, False)]
+    while views:
+        view, written = views.pop()
+        for user in users.get(view, ()):
+            if user.op is Ops.RESHAPE:
+                views.append((user, written))
+            elif user.op is Ops.PLACE and not written:
+                views.append((user, True))
+            elif user.op is Ops.AFTER and not written and found.after is None and view is user.src[0]:
+                if len(user.src) != 2 or any(u.op is not Ops.SINK for u in users[user]):
+                    return None
+                found.after = user
+            elif user.op is Ops.SHRINK:
+                stretch = _begin(user, int(param.arg[1]))
+                if stretch is None or (found.boxes and stretch != (found.start, found.count)):
+                    return None
+                found.start, found.count = stretch
+                found.boxes[user] = written
+            else:
+                return None
+    # What is written is seen as a whole by whoever holds it, and by nobody else.
+    return found if found.boxes and (found.after is not None) is any(found.boxes.values()) else None
+
+
+def _sizes(box: UOp) -> tuple[int, ...]:
+    return tuple([int(b.arg) - int(a.arg) for a, b in zip(box.src[1::2], box.src[2::2], strict=True)])
+
+
+def _begin(box: UOp, count: int) -> tuple[int, int] | None:
+    """Begin and number of the elements of a box that are neighbours in memory of so many; None for others."""
     outer = shape(box.src[0])
     if outer is None or any(s.op is not Ops.CONST for s in box.src[1:]):
         return None
-    limits = [(int(a.arg), int(b.arg)) for a, b in zip(box.src[1::2], box.src[2::2], strict=True)]
-    sizes = tuple([b - a for a, b in limits])
+    sizes = _sizes(box)
     whole = [s for s in outer if isinstance(s, int)]
     if len(whole) < len(outer) or prod(whole) != count or 0 in sizes:
         return None
@@ -86,9 +136,9 @@ def _stretch(box: UOp, count: int) -> tuple[tuple[int, ...], int] | None:
     if any(n != s for n, s in zip(sizes[cut + 1 :], whole[cut + 1 :], strict=True)):
         return None
     start = 0
-    for (begin, _), size in zip(limits, whole, strict=True):
-        start = start * size + begin
-    return sizes, start
+    for begin, size in zip(box.src[1::2], whole, strict=True):
+        start = start * size + int(begin.arg)
+    return start, prod(sizes)
 
 
 def begins_anywhere(device: str) -> bool:

@@ -88,7 +88,9 @@ _Line = tuple[int, Origin | None, str | None]
 _KEPT = 512
 _templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
-_Known = tuple["Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...], dict[int, int]]
+_Known = tuple[
+    "Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...], dict[int, int], dict[int, UOp]
+]
 _known: Cache[object, _Known] = Cache("schedule.known_graphs", _KEPT)
 _WORTH_KEEPING = 0.02  # seconds that making a schedule took
 _store: Callable[[], PlanStore | None] | None = None  # where schedules are kept between processes
@@ -108,10 +110,10 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: boo
     key = (quick, *_environment())
     known = _known.get(key) if quick is not None else None
     if known is not None:
-        template, places, lines, checked, starts = known
-        told = _told(template, lines, nodes)
-        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told, starts)
-    form, starts = without_beginnings(normalise(outputs))
+        template, places, lines, checked, starts, shows = known
+        told, where = _told(template, lines, nodes), _at(nodes, checked)
+        return _fill_in(template, [nodes[n] for n in places], {}, outputs, where, told, starts, shows)
+    form, starts, shows = without_beginnings(normalise(outputs))
     if with_numbers:
         vary, device = numbers_that_vary(form.sink)
         if vary:
@@ -122,9 +124,9 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: boo
     checked = _checked(template, form, walk.number)
     lines = _lines(template, form, walk.number)
     if quick is not None:
-        _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked, starts
-    told = _told(template, lines, nodes)
-    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told, starts)
+        _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked, starts, shows
+    told, where = _told(template, lines, nodes), _at(nodes, checked)
+    return _fill_in(template, list(form.buffers), form.values, outputs, where, told, starts, shows)
 
 
 def _with_numbers(outputs: Sequence[UOp], numbers: Sequence[UOp], device: str) -> Schedule:
@@ -264,11 +266,13 @@ def _fill_in(
     outputs: Sequence[UOp],
     checked: list[Origin | None],
     lines: list[str | None],
-    starts: Mapping[int, int] | None = None,
+    starts: Mapping[int, int],
+    shows: Mapping[int, UOp],
 ) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time.
 
-    `starts` says of which buffers, by number, the template has a stretch that begins further on.
+    `starts` says of which buffers, by number, the template has a stretch that begins further on, and `shows`
+    which outputs are more than such a stretch.
     """
     first = len(buffers)
     devices: dict[str, UOp] = {}
@@ -295,8 +299,8 @@ def _fill_in(
         ]
     )
     results = {}
-    for node, view in zip(outputs, template.results, strict=True):
-        results[node] = _on_buffers(view, buffers)
+    for n, (node, view) in enumerate(zip(outputs, template.results, strict=True)):
+        results[node] = _on_buffers(shows.get(n, view), buffers)
     made = template.memory
     plan = MemoryPlan(
         {buffers[first + n]: Placement(device, offset, nbytes) for n, device, offset, nbytes in made.places},

@@ -171,6 +171,8 @@ def refuse_frozen(tensor: Core) -> None:
 def write(storage: Storage, chain: Chain, value: UOp) -> None:
     """The part of a storage that a chain shows is overwritten."""
     chain = tuple([step for step in chain if step.op is not Ops.DETACH])
+    if chain and value is moved(storage.node, chain):
+        return  # y[i] += v has written when Python goes on to y[i] = y[i]
     state = own_state(storage)
     if any(step.op is Ops.PAD for step in chain):  # steps through an axis that they do not divide
         value, chain = replaced(storage.node, chain, value), ()

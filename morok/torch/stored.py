@@ -178,7 +178,7 @@ def restore(program: Any, record: dict[str, Any], gm: Any, dtypes: Sequence[Any]
         keys = [make(Ops.DEFINE_VAR, index, (), (f"{_MARK} {n}", 0, 1)) for n in range(record["wanted"])]
         origins = [marks[n].origin if 0 <= n < len(marks) else None for n in record["checks"]]
         lines = [line_of(step.origin) for step in template.steps]
-        made = _fill_in(template, [memory[n] for n in record["buffers"]], {}, keys, origins, lines)
+        made = _fill_in(template, [memory[n] for n in record["buffers"]], {}, keys, origins, lines, {}, {})
     except (LookupError, MorokError, ValueError, TypeError):
         return False
     program.plan = ExecutionPlan(made)

@@ -202,7 +202,7 @@ def _restored(named: Named, key: str, given: Sequence[Core], bound: Bound) -> Tr
         values = {str(variable.arg[0]): int(bind.src[1].arg) for variable, bind in bound.items()}
         values = {name: value for name, value in values.items() if name in used}
         origins: list[Origin | None] = [None] * len(template.checks)
-        made = _fill_in(template, buffers, values, (), origins, record["lines"])
+        made = _fill_in(template, buffers, values, (), origins, record["lines"], {}, {})
         view = view_of(buffers[record["result"][0]], tuple(record["result"][1]))
         written = {number: inputs[number].node for number in record["written"]}
     except (LookupError, MorokError, ValueError, TypeError):
