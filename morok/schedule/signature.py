@@ -7,7 +7,7 @@ with variables have no such key: their values are part of the graph, but not of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, final
 
 from morok.ir.args import LOOSE, arg_key
@@ -29,13 +29,16 @@ class Walk:
 
     __slots__ = ("edges", "number")
 
-    def __init__(self, roots: Iterable[UOp]) -> None:
+    def __init__(self, roots: Iterable[UOp], ends: Container[int] = ()) -> None:
         self.number: dict[UOp, int] = {}
         self.edges: list[int] = []
-        self.extend(roots)
+        self.extend(roots, ends)
 
-    def extend(self, roots: Iterable[UOp]) -> None:
-        """Goes on: the same walk as one from the roots before and then these."""
+    def extend(self, roots: Iterable[UOp], ends: Container[int] = ()) -> None:
+        """Goes on: the same walk as one from the roots before and then these.
+
+        Of nodes whose identity is among the `ends` no sources are looked at, roots excepted.
+        """
         number, met = self.number, self.edges.append
         known, count = number.get, len(number)
         for root in roots:
@@ -50,7 +53,7 @@ class Walk:
                     at = known(s)
                     if at is None:
                         src = s.src
-                        if src:
+                        if src and id(s) not in ends:
                             met(-len(src))
                             push((node, rest))
                             node, rest = s, iter(src)

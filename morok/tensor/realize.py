@@ -26,6 +26,7 @@ from morok.schedule.signature import Walk
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
+from morok.tensor.memory.again import Along
 from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside, renewed_buffer
 from morok.tensor.memory.states import (
     go_on_from,
@@ -45,6 +46,7 @@ from morok.tensor.memory.storage import (
     add_guest,
     any_realized,
     claim,
+    done_values,
     forget_values,
     is_deviceless,
     living_storages,
@@ -72,14 +74,24 @@ def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan
     wanted = [(t._storage, not t._chain) for t in tensors]
     nodes = [t._uop for t in tensors]
     roots = list(nodes)
-    walk = Walk(roots)
+    walk = Walk(roots, done_values)
     renewed: dict[UOp, UOp] = {}
+    beside = None if alone else Along([t._storage for t in tensors if not t._chain], walk.number)
+    inner = [] if beside is None else [storage.node for storage in beside.storages]
     if any_realized(walk.number):
-        roots = resolve(roots, renewed, alone)
+        found = resolve([*roots, *inner], renewed, alone)
+        roots, inner = found[: len(roots)], found[len(roots) :]
         walk = Walk(roots)
     named = _named(walk.number)
     _refuse_overwritten(named)
     states = last_states(named)
+    if states:
+        beside = None  # readers are taken care of below
+    elif beside is not None:
+        for storage, root in beside.stored(walk, roots, inner):
+            wanted.append((storage, True))
+            nodes.append(storage.node)
+            roots = [*roots, root]
     kept: dict[UOp, None] = {}
     readers: list[tuple[Storage, UOp]] = []
     if states:
@@ -111,10 +123,10 @@ def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan
     lazy = [_Asked(*who, node, root) for who, node, root in asked if not is_memory(root)]
     targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
-    found, targets = _schedule(targets, states, walk if targets == roots else None)
+    made, targets = _schedule(targets, states, walk if targets == roots else None)
     reading = {root for _, root in readers}
-    owner = _Realization(lazy, list(kept), targets, found, states, renewed, named, reading)
-    return ExecutionPlan(found, owner)
+    owner = _Realization(lazy, list(kept), targets, made, states, renewed, named, reading, beside)
+    return ExecutionPlan(made, owner)
 
 
 _NAMED = frozenset((Ops.BUFFER, Ops.AFTER, Ops.BIND))
@@ -148,7 +160,9 @@ class _Realization:
         renewed: dict[UOp, UOp],
         named: list[UOp],
         readers: set[UOp],
+        beside: Along | None,
     ) -> None:
+        self.beside = beside
         self.lazy = lazy
         self.kept = kept
         self.targets = targets  # of what was asked for, then of the states that are kept
@@ -181,6 +195,8 @@ class _Realization:
             if reached is not None and realized_as(old) is None:
                 set_realized(old, reached)
         self._let_go_of_history()
+        if self.beside is not None:
+            self.beside.finish()
         read_from_outside(self.memory)
 
     def _let_go_of_history(self) -> None:

@@ -21,7 +21,7 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.memory.storage import Storage, any_realized, is_deviceless, realized_as
+from morok.tensor.memory.storage import Storage, any_realized, is_deviceless, is_done, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:
@@ -82,7 +82,8 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None, alone: b
     `states` gets the states of memory that are made anew on the way, with what became of them. What reads no
     memory is left as it is for a graph that stands `alone`, and may run when somebody has written there.
     """
-    order = toposort(*roots)
+    order: dict[UOp, None] = {}
+    extend_order(order, roots, _is_computed)
     if not any_realized(order):
         return list(roots)
     homes: set[str] | None = None
@@ -98,7 +99,7 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None, alone: b
             view = None
         elif view is not None and is_deviceless(node):  # a mask, say: of use only where all the others are
             if homes is None:
-                homes = {own for n in order if (own := own_device(n))}
+                homes = {own for n in order if (own := _home(n))}
             view = view if not homes or homes == {own_device(base_of(view))} else None
         if view is not None:
             if view in done:
@@ -116,6 +117,16 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None, alone: b
         if states is not None and node.op is Ops.AFTER and done[node] is not node:
             states[node] = done[node]
     return [done[root] for root in roots]
+
+
+def _is_computed(node: UOp) -> bool:
+    return is_done(id(node)) and realized_as(node) is not None
+
+
+def _home(node: UOp) -> str:
+    """The device of a node that has been computed, or is memory; else nothing."""
+    view = None if is_deviceless(node) else realized_as(node)
+    return own_device(node if view is None else base_of(view))
 
 
 def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:

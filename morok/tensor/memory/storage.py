@@ -29,13 +29,17 @@ class AnyDevice(IRError):
     """Somebody asks a placeholder for its device, or for what it repeats, and it may be any."""
 
 
+births = itertools.count()
+
+
 class Storage:
     """What tensors that show the same memory share."""
 
-    __slots__ = ("__weakref__", "alone", "exposed", "frozen", "leaf", "node", "views")
+    __slots__ = ("__weakref__", "alone", "born", "exposed", "frozen", "leaf", "node", "views")
 
     def __init__(self, node: UOp) -> None:
         self.node = node
+        self.born = next(births)  # storages are numbered
         self.alone: list[tuple[UOp, UOp]] | None = None  # parts computed for themselves, and where they lie
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
@@ -176,6 +180,7 @@ class _Done(weakref.ref[UOp]):
 
 _done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
 is_done = _done.__contains__  # whether a node with that identity may have been computed
+done_values = _done.keys()
 
 
 def _undo(done: _Done, table: dict[int, _Done] = _done) -> None:
