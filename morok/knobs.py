@@ -374,6 +374,11 @@ CHECK_INDICES = Knob(
     "positions outside of an axis raise an error; off: they read 0 and write nothing",
     cache_key=True,
 )
+VARYING_SIZES = Knob(
+    "VARYING_SIZES",
+    True,
+    "outside of jit: sizes that were others four times become a variable, so that no more is compiled",
+)
 NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)
 BEAM = Knob(
     "BEAM", 0, "width of the search for the fastest kernel: 0 uses the heuristics", cache_key=True, plain=True

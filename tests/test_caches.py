@@ -101,6 +101,7 @@ FINITE = {
     "morok.runtime.profile.active_profiles": "a stack of blocks that are open",
     "morok.runtime.tuning._pools": "one",
     "morok.schedule.graph.states._NONE": "stays empty",
+    "morok.tensor.memory.again._notes": "weak: nodes that are alive",
     "morok.tensor.memory.names.FIXED": "one",
 }
 # A table of a module that begins empty, so that somebody fills it.

@@ -1,8 +1,9 @@
-"""What a schedule says of memory: parts that begin somewhere inside of a buffer, and numbers to be there."""
+"""What a schedule says of memory: parts that begin somewhere inside of a buffer, numbers to be there, and
+what is as long as a variable says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -13,6 +14,7 @@ from morok.device.cpu.kernel import Kernel
 from morok.device.registry import get_device
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.memory import own_device
+from morok.ir.node import UOp
 from morok.schedule.schedule import Schedule, ScheduleItem
 
 
@@ -46,3 +48,13 @@ def place_numbers(schedule: Schedule) -> None:
     for node, value in schedule.numbers:
         array = np.full(1, value, storage(node.dtype))
         bind_fresh(node, get_device(own_device(node)).copied(array, node.dtype))
+
+
+def copy_fronts(pairs: Iterable[tuple[UOp, UOp]], back: bool, memory: Callable[[UOp], Buffer]) -> None:
+    """Fills the fronts of longer memory, or copies them back. Both lie on a processor."""
+    for longer, own in pairs:
+        whole, part = memory(longer).array(), memory(own).array()
+        if back:
+            part[:] = whole[: part.size]
+        else:
+            whole[: part.size] = part

@@ -31,7 +31,7 @@ from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
-from morok.runtime.beginnings import for_item, place_numbers
+from morok.runtime.beginnings import copy_fronts, for_item, place_numbers
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, are_loaded
 from morok.runtime.mesh_launch import meet, plan_launch
@@ -233,6 +233,9 @@ class ExecutionPlan:
             self._run(inputs or {}, bound)
             return
         owner.begin()
+        varied = self.schedule.varied
+        if varied is not None:
+            copy_fronts(varied.read, False, buffer_for)
         if owner.overwrites:
             self._make_ready(inputs or {})
         try:
@@ -241,6 +244,8 @@ class ExecutionPlan:
             if self._wrote:
                 owner.fail()
             raise
+        if varied is not None:
+            copy_fronts(varied.made, True, buffer_for)
         self._owner = None
         owner.finish()
 

@@ -21,7 +21,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import TRANSFERS, Ops
 from morok.schedule.signature import Walk, graph_form
 
-_BY_VALUE = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.WHERE))
+BY_VALUE = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.WHERE))
 _MOST = 64  # numbers of a graph
 _TURNS = 3  # with other numbers, until they are read from memory
 
@@ -68,7 +68,7 @@ def _operands(order: Iterable[UOp]) -> list[UOp]:
     """Floats that are operands, in the order of the walk."""
     found: dict[UOp, None] = {}
     for node in order:
-        if node.op in _BY_VALUE:
+        if node.op in BY_VALUE:
             found.update((s, None) for s in node.src if s.op is Ops.CONST and s.dtype.is_float)
     return list(found)
 
@@ -78,9 +78,9 @@ def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     for node in toposort(*outputs):
         src = [done[s] for s in node.src]
-        if node.op in _BY_VALUE:
+        if node.op in BY_VALUE:
             src = [
-                _spread(memory[s], node) if s in memory else new for s, new in zip(node.src, src, strict=True)
+                spread(memory[s], node) if s in memory else new for s, new in zip(node.src, src, strict=True)
             ]
         sources = tuple(src)
         done[node] = (
@@ -89,6 +89,7 @@ def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
     return [done[output] for output in outputs]
 
 
-def _spread(memory: UOp, like: UOp) -> UOp:
+def spread(memory: UOp, like: UOp) -> UOp:
+    """Memory of one element as an operand of a node."""
     sizes = shape(like) or ()
     return expand(reshape(memory, (1,) * len(sizes)), sizes) if sizes else reshape(memory, ())

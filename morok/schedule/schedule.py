@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from morok import knobs
@@ -22,6 +23,8 @@ from morok.caches import Cache
 from morok.dtype import DType, void
 from morok.dtype.records import record
 from morok.ir.checks import Complaint
+from morok.ir.infer import shape
+from morok.ir.movement import reshape
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction, place
@@ -33,6 +36,7 @@ from morok.schedule.parts import without_beginnings
 from morok.schedule.plan.homes import check_homes
 from morok.schedule.plan.memory import MemoryPlan, Placement
 from morok.schedule.signature import Walk, graph_signature
+from morok.schedule.varying import Varying, filled_by, refuse, shows_memory, with_variable
 
 if TYPE_CHECKING:
     from morok.schedule.plan.steps import Step, Template
@@ -71,6 +75,16 @@ class Checked:
 
 @final
 @record
+class Varied:
+    """Memory that is as long as it may become, in place of what is as long as it is now."""
+
+    read: tuple[tuple[UOp, UOp], ...]  # the longer one, and what is copied there before
+    made: tuple[tuple[UOp, UOp], ...]  # and what gets the front of it afterwards
+    of: Varying
+
+
+@final
+@record
 class Schedule:
     """Everything that running a computation takes."""
 
@@ -81,6 +95,7 @@ class Schedule:
     checks: tuple[Checked, ...] = ()
     notes: tuple[str, ...] = ()  # how values lie on a mesh
     numbers: tuple[tuple[UOp, float], ...] = ()  # memory of one element each, and what is to lie there
+    varied: Varied | None = None
 
 
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
@@ -98,10 +113,13 @@ _store: Callable[[], PlanStore | None] | None = None  # where schedules are kept
 _numbers = itertools.count(-1, -1)
 
 
-def schedule(outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: bool = False) -> Schedule:
+def schedule(
+    outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: bool = False, with_sizes: bool = False
+) -> Schedule:
     """The kernels that compute the outputs. `walk` is the one from them, where it is known already.
 
-    With `with_numbers` the schedule may have memory for numbers that were others each time.
+    With `with_numbers` the schedule may have memory for numbers that were others each time, and with
+    `with_sizes` a variable for sizes that were.
     """
     if walk is None:
         walk = Walk(outputs)
@@ -113,13 +131,19 @@ def schedule(outputs: Sequence[UOp], walk: Walk | None = None, with_numbers: boo
         template, places, lines, checked, starts, shows = known
         told, where = _told(template, lines, nodes), _at(nodes, checked)
         return _fill_in(template, [nodes[n] for n in places], {}, outputs, where, told, starts, shows)
-    form, starts, shows = without_beginnings(normalise(outputs))
+    whole = normalise(outputs)
+    form, starts, shows = without_beginnings(whole)
     if with_numbers:
         vary, device = numbers_that_vary(form.sink)
         if vary:
             return _with_numbers(outputs, vary, device)
     if current() is not None:
         report(NORMALISED, _likeness(outputs, nodes), form.sink)
+    if with_sizes and knobs.VARYING_SIZES.value and (form.sink, *_environment()) not in _templates:
+        varying = with_variable(whole)
+        found = None if varying is None else _with_sizes(outputs, walk, whole, varying)
+        if found is not None:
+            return found
     template = find_template(form)
     checked = _checked(template, form, walk.number)
     lines = _lines(template, form, walk.number)
@@ -140,6 +164,48 @@ def _with_numbers(outputs: Sequence[UOp], numbers: Sequence[UOp], device: str) -
     results = {node: found.results[other] for node, other in zip(outputs, others, strict=True)}
     held = tuple([(node, float(c.arg)) for c, node in memory.items()])
     return Schedule(found.items, results, found.values, found.memory, found.checks, found.notes, held)
+
+
+def _with_sizes(outputs: Sequence[UOp], walk: Walk, whole: Normalised, varying: Varying) -> Schedule | None:
+    """The schedule of the graph with a variable, on memory that is as long as it may become."""
+    form, nodes = varying.form, list(walk.number)
+    try:
+        template = find_template(form)
+    except Exception:  # nobody has written this graph: the user's own is scheduled instead
+        refuse(varying)
+        return None
+    made = [filled_by(view, len(form.buffers) + len(varying.numbers)) for view in template.results]
+    shown = [s.src[0] if s.op is Ops.AFTER else s for s in whole.sink.src]
+    shows = {n: shown[n] for n, number in enumerate(made) if number is None}
+    if not all(shows_memory(view, varying) for view in shows.values()):
+        refuse(varying)
+        return None
+    buffers = list(form.buffers)
+    read, kept, exact = [], [], dict[int, UOp]()
+    for number, most in varying.fronts.items():
+        read.append((_memory(buffers[number].dtype, buffers[number].src[1], most), buffers[number]))
+        buffers[number] = read[-1][0]
+    numbers = []
+    for dtype, device, value in varying.numbers:
+        buffers.append(_memory(dtype, make(Ops.DEVICE, void, (), device), 1))
+        numbers.append((buffers[-1], value))
+    told = _told(template, _lines(template, form, walk.number), nodes)
+    where = _at(nodes, _checked(template, form, walk.number))
+    found = _fill_in(template, buffers, form.values, outputs, where, told, {}, shows)
+    for node, result in zip(outputs, made, strict=True):
+        if result is None:
+            continue
+        sizes = [size for size in shape(node) or () if isinstance(size, int)]  # the user's own are all known
+        if result not in exact:
+            exact[result] = _memory(buffers[result].dtype, buffers[result].src[1], prod(sizes))
+            kept.append((buffers[result], exact[result]))
+        found.results[node] = reshape(exact[result], sizes)
+    found.numbers, found.varied = tuple(numbers), Varied(tuple(read), tuple(kept), varying)
+    return found
+
+
+def _memory(dtype: DType, device: UOp, size: int) -> UOp:
+    return make(Ops.BUFFER, dtype, (make(Ops.UNIQUE, void, (), next(_numbers)), device), size)
 
 
 def _likeness(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> UOp:

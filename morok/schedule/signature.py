@@ -82,13 +82,14 @@ def graph_form(outputs: Sequence[UOp], walk: Walk, unsaid: frozenset[UOp]) -> tu
     return (
         tuple([node.op for node in number]),
         tuple([node.dtype for node in number]),
-        tuple([None if node.arg is None or node in unsaid else _argument(node) for node in number]),
+        tuple([None if node.arg is None or node in unsaid else argument(node) for node in number]),
         tuple(walk.edges),
         tuple([number[node] for node in outputs]),
     )
 
 
-def _argument(node: UOp) -> Any:
+def argument(node: UOp) -> Any:
+    """What a node is beside its op, its type and its sources."""
     if not node.src:  # all graphs share constants as they are; a number that tells buffers apart says nothing
         return None if node.op is Ops.UNIQUE else node
     arg = node.arg

@@ -23,6 +23,7 @@ from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
 from morok.schedule.signature import Walk
+from morok.schedule.varying import refuse
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
@@ -123,7 +124,7 @@ def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan
     lazy = [_Asked(*who, node, root) for who, node, root in asked if not is_memory(root)]
     targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
-    made, targets = _schedule(targets, states, walk if targets == roots else None)
+    made, targets = _schedule(targets, states, walk if targets == roots else None, not alone)
     reading = {root for _, root in readers}
     owner = _Realization(lazy, list(kept), targets, made, states, renewed, named, reading, beside)
     return ExecutionPlan(made, owner)
@@ -261,10 +262,12 @@ def _refuse_overwritten(memory: Sequence[UOp]) -> None:
             )
 
 
-def _schedule(targets: list[UOp], states: dict[UOp, UOp], walk: Walk | None) -> tuple[Schedule, list[UOp]]:
+def _schedule(
+    targets: list[UOp], states: dict[UOp, UOp], walk: Walk | None, with_sizes: bool
+) -> tuple[Schedule, list[UOp]]:
     """A schedule, and the nodes that it holds the results of."""
     try:
-        return schedule(list(dict.fromkeys(targets)), walk, with_numbers=True), targets
+        return schedule(list(dict.fromkeys(targets)), walk, True, with_sizes), targets
     except IRError:
         if len({base_of(state) for state in states}) < 2:
             raise
@@ -415,4 +418,19 @@ def realize(tensors: Sequence[Core]) -> None:
         if not lazy:
             return
         refuse_values()
-        prepare(lazy).run()
+        plan = prepare(lazy)
+        if plan.schedule.varied is not None:
+            plan = _or_plain(plan, lazy)
+        plan.run()
+
+
+def _or_plain(plan: ExecutionPlan, tensors: Sequence[Core]) -> ExecutionPlan:
+    """A plan whose sizes may vary, if its kernels can be made; nobody has asked for those."""
+    varied = plan.schedule.varied
+    try:
+        plan.compile()
+    except Exception:
+        assert varied is not None
+        refuse(varied.of)
+        return prepare(tensors)
+    return plan
