@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from morok.caches import Cache
+from morok.dtype import DType
 from morok.dtype.records import record
 from morok.ir.infer import shape
 from morok.ir.layout import is_mesh
@@ -21,7 +22,12 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import TRANSFERS, Ops
 from morok.schedule.signature import Walk, graph_form
 
-BY_VALUE = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.WHERE))
+_BY_VALUE = frozenset(
+    (
+        Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN,
+        Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE, Ops.WHERE,
+    )
+)  # fmt: skip
 _MOST = 64  # numbers of a graph
 _TURNS = 3  # with other numbers, until they are read from memory
 
@@ -65,12 +71,21 @@ def numbers_that_vary(sink: UOp) -> tuple[list[UOp], str]:
 
 
 def _operands(order: Iterable[UOp]) -> list[UOp]:
-    """Floats that are operands, in the order of the walk."""
+    """Numbers that are operands, in the order of the walk."""
     found: dict[UOp, None] = {}
     for node in order:
-        if node.op in BY_VALUE:
-            found.update((s, None) for s in node.src if s.op is Ops.CONST and s.dtype.is_float)
+        if node.op in _BY_VALUE:
+            found.update((s, None) for s in node.src if is_operand(s, node))
     return list(found)
+
+
+def is_operand(number: UOp, user: UOp) -> bool:
+    """Whether a node is a number of which its user asks nothing but the value: no size, no exponent."""
+    return number.op is Ops.CONST and user.op in _BY_VALUE and _is_number(number.dtype)
+
+
+def _is_number(dtype: DType) -> bool:
+    return dtype.is_float or (dtype.is_int and not dtype.is_index)
 
 
 def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
@@ -78,7 +93,7 @@ def from_memory(outputs: Sequence[UOp], memory: dict[UOp, UOp]) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     for node in toposort(*outputs):
         src = [done[s] for s in node.src]
-        if node.op in BY_VALUE:
+        if node.op in _BY_VALUE:
             src = [
                 spread(memory[s], node) if s in memory else new for s, new in zip(node.src, src, strict=True)
             ]

@@ -94,7 +94,7 @@ class Schedule:
     memory: MemoryPlan
     checks: tuple[Checked, ...] = ()
     notes: tuple[str, ...] = ()  # how values lie on a mesh
-    numbers: tuple[tuple[UOp, float], ...] = ()  # memory of one element each, and what is to lie there
+    numbers: tuple[tuple[UOp, float | int], ...] = ()  # memory of one element each, and what is to lie there
     varied: Varied | None = None
 
 
@@ -162,7 +162,7 @@ def _with_numbers(outputs: Sequence[UOp], numbers: Sequence[UOp], device: str) -
     others = from_memory(outputs, memory)
     found = schedule(others)
     results = {node: found.results[other] for node, other in zip(outputs, others, strict=True)}
-    held = tuple([(node, float(c.arg)) for c, node in memory.items()])
+    held = tuple([(node, c.arg) for c, node in memory.items()])
     return Schedule(found.items, results, found.values, found.memory, found.checks, found.notes, held)
 
 

@@ -6,8 +6,8 @@ A program that lengthens what it reads, pads each batch to its own length or wri
 another graph at each turn, which is planned and compiled. So of graphs that are equal but for their sizes
 these are remembered, and when all follow one of them, size = a · n + b, that one becomes a variable. With
 this turn's value of `n` the graph is the user's, so nothing is guessed but that it will be needed again. Its
-kernels serve an interval, which doubles when it is left. Floats that follow a size (a mean divides by it) are
-read from memory.
+kernels serve an interval, which doubles when it is left. Numbers that follow a size (a mean divides by it)
+are read from memory.
 
 Memory that is as long as `n` says is copied to some that is as long as it may become, and back: kernels may
 read what lies behind the last element there, if they do not use it. Only for processors, as in `parts.py`.
@@ -31,14 +31,15 @@ from morok.ir.ops import COLLECTIVES, TRANSFERS, Ops
 from morok.ir.sizes import canonical, combine
 from morok.rewrite.engine import substitute
 from morok.schedule.normalise import Normalised
-from morok.schedule.numbers import BY_VALUE, spread
+from morok.schedule.numbers import is_operand, spread
 from morok.schedule.parts import begins_anywhere
 from morok.schedule.signature import argument
 
 _TURNS = 4  # of other sizes, until one is a variable
 _NAME = "n"
 _FAR = 64  # a variable that is smaller may grow at least so far
-_LARGE = 1 << 22  # elements: where there are so many, room to grow is memory
+_LARGE = 1 << 20  # elements: to copy so many takes a while, and room for more is memory
+_OFTEN = 2  # large graphs of one size come so often until they are worth a plan of their own
 _REFUSED = frozenset((Ops.DEFINE_VAR, Ops.BIND, Ops.WRITTEN, Ops.SCATTER, *TRANSFERS, *COLLECTIVES))
 
 
@@ -52,7 +53,7 @@ class _Line:
     ends: tuple[int, ...]
     low: int
     high: int
-    floats: frozenset[int]  # that follow it in some other way
+    values: frozenset[int]  # of numbers that follow it in some other way, or nothing
 
 
 @final
@@ -61,9 +62,10 @@ class _Seen:
     """Graphs that are equal but for their sizes."""
 
     sizes: list[tuple[int, ...]]
-    floats: list[tuple[str, ...]]
+    values: list[tuple[str, ...]]
     line: _Line | None
     refused: bool
+    often: dict[tuple[int, ...], int]  # large ones, and how often they came
 
 
 @final
@@ -73,7 +75,7 @@ class Varying:
 
     form: Normalised
     fronts: dict[int, int]  # how long what is as long as `n` says may become, by the number of a PARAM
-    numbers: list[tuple[DType, str, float]]  # more PARAMs, of one element, and what is to lie there
+    numbers: list[tuple[DType, str, float | int]]  # more PARAMs, of one element, and what is to lie there
     key: int
 
 
@@ -87,14 +89,14 @@ class _Skeleton:
     def __init__(self, sink: UOp) -> None:
         self.order: list[tuple[UOp, tuple[int | None, ...], tuple[int | None, ...]]] = []
         self.sizes: list[int] = []
-        self.floats: list[UOp] = []
+        self.values: list[UOp] = []
         self.able = True
         number: dict[UOp, int] = {}
         parts: list[object] = []
         device = ""
         for node in toposort(sink):
             op = node.op
-            if op is Ops.CONST and (node.dtype.is_index or node.dtype.is_float):
+            if op is Ops.CONST:
                 continue
             if op in _REFUSED:
                 self.able = False
@@ -111,12 +113,11 @@ class _Skeleton:
                 place = value = None
                 if s.op is Ops.CONST and s.dtype.is_index:
                     place = self._add(int(s.arg))
-                elif s.op is Ops.CONST and s.dtype.is_float:
-                    if op in BY_VALUE:
-                        value = len(self.floats)
-                        self.floats.append(s)
-                    else:
-                        edges.append(s)
+                elif is_operand(s, node):
+                    value = len(self.values)
+                    self.values.append(s)
+                elif s.op is Ops.CONST:
+                    edges.append(s)
                 else:
                     edges.append(number[s])
                 places.append(place)
@@ -139,20 +140,26 @@ def with_variable(form: Normalised) -> Varying | None:
     found = _Skeleton(form.sink)
     if not found.able or not found.sizes:
         return None
-    sizes, floats = tuple(found.sizes), tuple([repr(c.arg) for c in found.floats])
+    sizes, numbers = tuple(found.sizes), tuple([repr(c.arg) for c in found.values])
     seen = _seen.get(found.key)
-    if seen is None or len(seen.sizes[0]) != len(sizes) or len(seen.floats[0]) != len(floats):
-        _seen[found.key] = _Seen([sizes], [floats], None, False)
+    if seen is None or len(seen.sizes[0]) != len(sizes) or len(seen.values[0]) != len(numbers):
+        _seen[found.key] = _Seen([sizes], [numbers], None, False, {})
         return None
     if seen.refused:
         return None
     if sizes not in seen.sizes:
-        seen.sizes, seen.floats = [*seen.sizes, sizes][-_TURNS:], [*seen.floats, floats][-_TURNS:]
+        seen.sizes, seen.values = [*seen.sizes, sizes][-_TURNS:], [*seen.values, numbers][-_TURNS:]
     line = seen.line
-    if line is None or not _follows(line, sizes) or not _agree(line, floats, seen.floats[0]):
+    if line is None or not _follows(line, sizes) or not _agree(line, numbers, seen.values[0]):
         seen.line = None
         line = _line_through(seen) if len(seen.sizes) == _TURNS else None
         if line is None:
+            return None
+    if max(sizes) >= _LARGE:
+        seen.often[sizes] = seen.often.pop(sizes, 0) + 1
+        if len(seen.often) > _FAR:
+            del seen.often[next(iter(seen.often))]
+        if seen.often[sizes] > _OFTEN:
             return None
     now = sizes[line.place]
     if not line.low <= now <= line.high:
@@ -176,8 +183,8 @@ def _follows(line: _Line, sizes: Sequence[int]) -> bool:
     return all(s == a * now + b for s, a, b in zip(sizes, line.slopes, line.ends, strict=True))
 
 
-def _agree(line: _Line, floats: Sequence[str], others: Sequence[str]) -> bool:
-    return all(n in line.floats or a == b for n, (a, b) in enumerate(zip(floats, others, strict=True)))
+def _agree(line: _Line, numbers: Sequence[str], others: Sequence[str]) -> bool:
+    return all(n in line.values or a == b for n, (a, b) in enumerate(zip(numbers, others, strict=True)))
 
 
 def _line_through(seen: _Seen) -> _Line | None:
@@ -200,12 +207,14 @@ def _line_through(seen: _Seen) -> _Line | None:
             return None
         slopes.append(slope)
         ends.append(b - slope * last[place])
-    floats = frozenset(
-        n for n in range(len(seen.floats[0])) if len({values[n] for values in seen.floats}) > 1
+    numbers = frozenset(
+        n for n in range(len(seen.values[0])) if len({values[n] for values in seen.values}) > 1
     )
     values = [sizes[place] for sizes in seen.sizes]
     low = max(1, min(values) // 2)
-    line = _Line(place, tuple(slopes), tuple(ends), low, low - 1, floats)  # its interval is still to be found
+    line = _Line(
+        place, tuple(slopes), tuple(ends), low, low - 1, numbers
+    )  # its interval is still to be found
     return line if all(_follows(line, sizes) for sizes in seen.sizes) else None
 
 
@@ -226,7 +235,7 @@ def _reaching(line: _Line, now: int, sizes: Sequence[int]) -> _Line:
             low = max(low, -((end - least) // slope))
         elif slope < 0:
             high = min(high, (end - least) // -slope)
-    return _Line(line.place, line.slopes, line.ends, min(low, now), max(high, now), line.floats)
+    return _Line(line.place, line.slopes, line.ends, min(low, now), max(high, now), line.values)
 
 
 def _inside(line: _Line, made: Varying | None) -> _Line:
@@ -244,7 +253,7 @@ def _inside(line: _Line, made: Varying | None) -> _Line:
                     high = min(high, line.low + first // (first - second))
                 elif first < 0:
                     low = max(low, line.low - first // (second - first))
-    return _Line(line.place, line.slopes, line.ends, low, high, line.floats)
+    return _Line(line.place, line.slopes, line.ends, low, high, line.values)
 
 
 def _at(size: UOp, n: UOp, value: int) -> int:
@@ -268,7 +277,7 @@ def _symbolic(form: Normalised, found: _Skeleton, line: _Line, now: int) -> Vary
 
     done: dict[UOp, UOp] = {}
     fronts: dict[int, int] = {}
-    numbers: list[tuple[DType, str, float]] = []
+    numbers: list[tuple[DType, str, float | int]] = []
     for node, places, values in found.order:
         if node.op is Ops.PARAM:
             (place,) = places
@@ -289,10 +298,10 @@ def _symbolic(form: Normalised, found: _Skeleton, line: _Line, now: int) -> Vary
         ]
         made = make(node.op, node.dtype, tuple(src), node.arg, node.origin)
         for at, value in enumerate(values):
-            if value is not None and value in line.floats:
+            if value is not None and value in line.values:
                 number = len(form.buffers) + len(numbers)
                 dtype = node.src[at].dtype
-                numbers.append((dtype, found.device, float(node.src[at].arg)))
+                numbers.append((dtype, found.device, node.src[at].arg))
                 memory = make(Ops.PARAM, dtype, (), (number, 1, found.device))
                 src[at] = spread(memory, made)
         done[node] = make(node.op, node.dtype, tuple(src), node.arg, node.origin)

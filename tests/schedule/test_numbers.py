@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from morok import Tensor, jit
+from morok.errors import OutOfRange
 from morok.runtime.requests import requests
 from morok.schedule import numbers
 
@@ -146,3 +147,31 @@ def test_an_optimiser_by_hand() -> None:
         a, b = a * 0.9 + slope * 0.1, b * 0.99 + slope * slope * 0.01
         wanted = wanted - a / (1 - 0.9**n) / (np.sqrt(b / (1 - 0.99**n)) + 1e-8) * (0.1 / n)
     np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_whole_numbers_vary_too() -> None:
+    data = np.arange(30)
+    x, made = Tensor(data, device="CPU").realize(), 0
+    for n in range(4, 13):  # another one than 3, which would be the same constant
+        if n == 7:
+            made = requests.compiled + requests.from_disk
+        found = (x == n).where(x + n, n - x) * 3
+        np.testing.assert_array_equal(found.numpy(), np.where(data == n, data + n, n - data) * 3)
+    assert requests.compiled + requests.from_disk == made
+    big, count = Tensor(np.array([1 << 60, -(1 << 60)]), device="CPU").realize(), 1 << 59
+    small = Tensor(np.array([250, 3], np.uint8), device="CPU").realize()
+    for n in range(6):
+        wanted = np.array([(1 << 60) + count + n, count + n - (1 << 60)])
+        np.testing.assert_array_equal((big + (count + n)).numpy(), wanted)
+        np.testing.assert_array_equal((small + n).numpy(), np.array([250, 3], np.uint8) + np.uint8(n))
+
+
+def test_positions_that_vary_are_still_checked() -> None:
+    rows, wanted = Tensor(np.arange(12.0).reshape(4, 3), device="CPU").realize(), np.arange(12).reshape(4, 3)
+    places = Tensor(np.array([0, 2]), device="CPU").realize()
+    for n in (0, 1, -1, 2, 3, -2, 1):
+        if n < 2:
+            np.testing.assert_array_equal(rows[places + n].numpy(), wanted[np.array([0, 2]) + n])
+        else:
+            with pytest.raises(OutOfRange):
+                rows[places + n].numpy()

@@ -186,6 +186,16 @@ def test_plans_recorded_calls_and_the_knob(built: list[Any]) -> None:
     assert not varying._seen
 
 
+def test_large_ones_that_come_again_have_plans_of_their_own(
+    built: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(varying, "_LARGE", 100)
+    for n in (14, 15, 16, 17, 18, 17, 17, 17, 18):
+        found = memory(LONG[:n]).cumsum(0)
+        np.testing.assert_allclose(found.numpy(), LONG[:n].cumsum(0), rtol=1e-4, atol=1e-4)
+    assert len(built) == 5 and not any(n.op is Ops.DEFINE_VAR for n in toposort(built[-1]))
+
+
 def draw(seed: int, x: Any, w: Any, more: Any) -> Any:
     """A drawn program of rows, whose number nobody knows."""
     r, mine = random.Random(seed), isinstance(x, Tensor)
