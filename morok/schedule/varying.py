@@ -162,10 +162,14 @@ def with_variable(form: Normalised) -> Varying | None:
         if seen.often[sizes] > _OFTEN:
             return None
     now = sizes[line.place]
-    if not line.low <= now <= line.high:
-        line = _reaching(line, now, sizes)
-        line = seen.line = _inside(line, _symbolic(form, found, line, now))
-    return _symbolic(form, found, line, now)
+    try:
+        if not line.low <= now <= line.high:
+            line = _reaching(line, now, sizes)
+            line = seen.line = _inside(line, _symbolic(form, found, line, now))
+        return _symbolic(form, found, line, now) if line.low <= now <= line.high else None
+    except Exception:  # nobody has written this graph: sizes that are not known to be equal, say
+        seen.refused = True
+        return None
 
 
 def refuse(varying: Varying) -> None:
@@ -212,9 +216,8 @@ def _line_through(seen: _Seen) -> _Line | None:
     )
     values = [sizes[place] for sizes in seen.sizes]
     low = max(1, min(values) // 2)
-    line = _Line(
-        place, tuple(slopes), tuple(ends), low, low - 1, numbers
-    )  # its interval is still to be found
+    # Its interval is still to be found.
+    line = _Line(place, tuple(slopes), tuple(ends), low, low - 1, numbers)
     return line if all(_follows(line, sizes) for sizes in seen.sizes) else None
 
 
@@ -239,16 +242,17 @@ def _reaching(line: _Line, now: int, sizes: Sequence[int]) -> _Line:
 
 
 def _inside(line: _Line, made: Varying | None) -> _Line:
-    """The same as far as no part ends behind what it is cut out of: all of that follows `n`, too."""
+    """The same as far as no part ends before it begins, or behind what it is cut out of."""
     low, high = line.low, line.high
     n = variable(_NAME, low, high)
     for node in toposort(made.form.sink) if made is not None and low < high else ():
-        if node.op is Ops.SHRINK:
-            for whole, stop in zip(shape(node.src[0]) or (), node.src[2::2], strict=True):
-                rest = combine(Ops.SUB, whole, stop)
+        if node.op is not Ops.SHRINK:
+            continue
+        for whole, start, stop in zip(shape(node.src[0]) or (), node.src[1::2], node.src[2::2], strict=True):
+            for rest, least in ((combine(Ops.SUB, whole, stop), 0), (combine(Ops.SUB, stop, start), 1)):
                 if isinstance(rest, int):
                     continue
-                first, second = (_at(rest, n, k) for k in (low, low + 1))
+                first, second = (_at(rest, n, line.low + k) - least for k in (0, 1))
                 if first + (second - first) * (line.high - line.low) < 0:
                     high = min(high, line.low + first // (first - second))
                 elif first < 0:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from morok import Tensor, jit, knobs, nn
-from morok.errors import OutOfRange
+from morok.errors import OutOfRange, ShapeError
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
 from morok.runtime.plan import ExecutionPlan
@@ -113,6 +113,34 @@ def test_what_is_left_of_a_whole(built: list[Any]) -> None:
         found = memory(LONG[:n]).pad(((0, 32 - n), (0, 0))) + 1.0
         np.testing.assert_allclose(found.numpy(), np.pad(LONG[:n], ((0, 32 - n), (0, 0))) + 1, rtol=1e-6)
     assert len(built) <= 6
+
+
+def test_parts_of_parts(built: list[Any]) -> None:
+    x = memory(LONG)
+    for n in range(5, 30):
+        found = x[n : 2 * n - 3].sum(0) + x[60 - 2 * n :][: n + 1].sum(0)
+        wanted = LONG[n : 2 * n - 3].sum(0) + LONG[60 - 2 * n :][: n + 1].sum(0)
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3)
+    assert len(built) <= 6
+
+
+def test_parts_without_elements() -> None:
+    x = memory(LONG)
+    for n in (9, 8, 7, 6, 5, 12, 5, 30):
+        np.testing.assert_allclose(x[5:n].sum(0).numpy(), LONG[5:n].sum(0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose((x[:n].pad(((0, n - 5), (0, 0))) * 2.0).numpy()[:n], LONG[:n] * 2)
+
+
+def test_a_graph_that_cannot_be_built_is_taken_as_it_is(
+    built: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise ShapeError("sizes that nobody knows to be equal")
+
+    monkeypatch.setattr(varying, "_symbolic", fails)
+    for n in range(2, 9):
+        np.testing.assert_allclose(memory(LONG[:n]).sum(0).numpy(), LONG[:n].sum(0), rtol=1e-4, atol=1e-5)
+    assert len(built) == 7
 
 
 def test_positions_outside_are_told(built: list[Any]) -> None:
