@@ -28,6 +28,7 @@ from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.again import Along
+from morok.tensor.memory.cuts import cuts
 from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside, renewed_buffer
 from morok.tensor.memory.states import (
     go_on_from,
@@ -76,6 +77,13 @@ def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan
     nodes = [t._uop for t in tensors]
     roots = list(nodes)
     walk = Walk(roots, done_values)
+    pieces = [] if alone else [Storage(node) for node in cuts(walk.number)]
+    if pieces and not any(is_tracked(root) for root in roots):
+        for piece in pieces:
+            realize_storages([piece])
+        nodes = [t._uop for t in tensors]
+        roots = list(nodes)
+        walk = Walk(roots, done_values)
     renewed: dict[UOp, UOp] = {}
     beside = None if alone else Along([t._storage for t in tensors if not t._chain], walk.number)
     inner = [] if beside is None else [storage.node for storage in beside.storages]
