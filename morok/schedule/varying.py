@@ -126,7 +126,7 @@ class _Skeleton:
             number[node] = len(number)
             parts.append((op, node.dtype, None if op is Ops.PARAM else argument(node), tuple(edges)))
             self.order.append((node, tuple(places), tuple(values)))
-        self.able = self.able and bool(device) and begins_anywhere(device)
+        self.able = self.able and bool(device)
         self.device = device
         self.key = hash(tuple(parts)) if self.able else 0
 
@@ -155,6 +155,8 @@ def with_variable(form: Normalised) -> Varying | None:
         line = _line_through(seen) if len(seen.sizes) == _TURNS else None
         if line is None:
             return None
+    if not begins_anywhere(found.device):
+        return None
     if max(sizes) >= _LARGE:
         seen.often[sizes] = seen.often.pop(sizes, 0) + 1
         if len(seen.often) > _FAR:

@@ -55,8 +55,10 @@ def test_from_a_line_to_its_assembly_in_three_clicks_and_back_in_one(
         # and back: another line is chosen, then this one again
         tab.page.click(".pane.assembly .coderow:not(.chosen) >> nth=0")
         tab.page.click(f".pane.assembly .coderow[data-assembly='{row}']")
-        assert tab.page.locator(".sourcebox .coderow.chosen").count() == 1
-        assert tab.page.locator(".pane.instructions .coderow.chosen").count() == 1
+        # Rows of long lists are made when they are scrolled to, which a browser says a moment later.
+        for chosen in (".sourcebox .coderow.chosen", ".pane.instructions .coderow.chosen"):
+            tab.page.wait_for_selector(chosen)
+            assert tab.page.locator(chosen).count() == 1
         assert ".py:" in tab.page.inner_text("div.status")
     tab.close()
 
