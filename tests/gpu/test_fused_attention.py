@@ -227,7 +227,13 @@ def plain(rows: int, keys: int, width: int, out: int, turned: bool = False) -> t
     return ast, [np.zeros(want.shape, np.float32), *arrays], want
 
 
-@pytest.mark.parametrize("unit", [unit.name for unit in FUSED_UNITS])
+UNITS = [
+    pytest.param(unit.name, marks=[pytest.mark.slow] if unit.name in ("fma.8", "fma.16") else [])
+    for unit in FUSED_UNITS
+]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("turned", [False, True])
 def test_tiles(unit: str, turned: bool, tmp_path: Path) -> None:
     """Of each kind the first and the last, by what the emulator makes of the list of instructions; and one by

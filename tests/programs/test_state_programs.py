@@ -10,7 +10,7 @@ from tests.programs.state_mutants import MUTANTS, found_alone
 from tests.programs.state_programs import Program, make_program
 
 # The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
-PARTS = [("PYTHON", 0, 440), ("CPU", 440, 500)]
+PARTS = [("PYTHON", 0, 200), ("CPU", 440, 500), pytest.param("PYTHON", 200, 440, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("device", "first", "last"), PARTS)

@@ -113,11 +113,11 @@ def test_a_chain_of_a_hundred_thousand_nodes_that_stays() -> None:
     assert len(toposort(other)) == LENGTH + 2
 
 
-def test_a_chain_of_a_hundred_thousand_nodes_that_collapses() -> None:
+def test_a_long_chain_that_collapses() -> None:
     n = variable("n", 0, 1, int32)
     x: UOp = n
     factor = 1
-    for i in range(LENGTH):
+    for i in range(LENGTH // 4):
         x = x + n if i % 2 else x * 3
         factor = (factor + 1 if i % 2 else factor * 3) % 2**32
     assert rewrite(x, symbolic) is n * const(int32, factor)

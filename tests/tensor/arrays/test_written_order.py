@@ -146,7 +146,11 @@ def in_order(a: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     return np.take_along_axis(a, order, axis)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+FEW = ("bool", "uint8", "int32", "float32", "float64")  # the others are as wide as one of them
+MANY = [pytest.param(t, marks=[] if t in FEW else [pytest.mark.slow]) for t in TYPES]
+
+
+@pytest.mark.parametrize("dtype", MANY)
 def test_values_alone(dtype: str) -> None:
     """Whatever the way, bit by bit what they are with their positions; no position is computed."""
     shapes = (((1,), 0), ((701,), 0), ((30_011,), 0), ((3, 300), 1), ((2, 257, 3), 1), ((37, 50), 1))
