@@ -39,7 +39,8 @@ _TURNS = 4  # of other sizes, until one is a variable
 _NAME = "n"
 _FAR = 64  # a variable that is smaller may grow at least so far
 _LARGE = 1 << 20  # elements: to copy so many takes a while, and room for more is memory
-_OFTEN = 2  # large graphs of one size come so often until they are worth a plan of their own
+_OFTEN = 64  # graphs of one size come so often until they are worth a plan of their own
+_OFTEN_LARGE = 2
 _REFUSED = frozenset((Ops.DEFINE_VAR, Ops.BIND, Ops.WRITTEN, Ops.SCATTER, *TRANSFERS, *COLLECTIVES))
 
 
@@ -65,7 +66,7 @@ class _Seen:
     values: list[tuple[str, ...]]
     line: _Line | None
     refused: bool
-    often: dict[tuple[int, ...], int]  # large ones, and how often they came
+    often: dict[int, int]  # hashes of sizes, and how often these came
 
 
 @final
@@ -157,12 +158,12 @@ def with_variable(form: Normalised) -> Varying | None:
             return None
     if not begins_anywhere(found.device):
         return None
-    if max(sizes) >= _LARGE:
-        seen.often[sizes] = seen.often.pop(sizes, 0) + 1
-        if len(seen.often) > _FAR:
-            del seen.often[next(iter(seen.often))]
-        if seen.often[sizes] > _OFTEN:
-            return None
+    which = hash(sizes)
+    seen.often[which] = seen.often.pop(which, 0) + 1
+    if len(seen.often) > _FAR:
+        del seen.often[next(iter(seen.often))]
+    if seen.often[which] > (_OFTEN if max(sizes) < _LARGE else _OFTEN_LARGE):
+        return None
     now = sizes[line.place]
     try:
         if not line.low <= now <= line.high:

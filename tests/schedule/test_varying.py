@@ -214,10 +214,11 @@ def test_plans_recorded_calls_and_the_knob(built: list[Any]) -> None:
     assert not varying._seen
 
 
-def test_large_ones_that_come_again_have_plans_of_their_own(
-    built: list[Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "value"), [("_LARGE", 100), ("_OFTEN", 2)])
+def test_sizes_that_come_again_have_plans_of_their_own(
+    built: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
-    monkeypatch.setattr(varying, "_LARGE", 100)
+    monkeypatch.setattr(varying, name, value)
     for n in (14, 15, 16, 17, 18, 17, 17, 17, 18):
         found = memory(LONG[:n]).cumsum(0)
         np.testing.assert_allclose(found.numpy(), LONG[:n].cumsum(0), rtol=1e-4, atol=1e-4)
