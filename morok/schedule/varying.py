@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import final
 
+from morok import knobs
 from morok.caches import Cache
 from morok.dtype import DType, index
 from morok.dtype.records import record
@@ -127,8 +128,7 @@ class _Skeleton:
             number[node] = len(number)
             parts.append((op, node.dtype, None if op is Ops.PARAM else argument(node), tuple(edges)))
             self.order.append((node, tuple(places), tuple(values)))
-        self.able = self.able and bool(device)
-        self.device = device
+        self.device = device or knobs.default_device()
         self.key = hash(tuple(parts)) if self.able else 0
 
     def _add(self, size: int) -> int:
